@@ -36,6 +36,24 @@ export interface ObjectStorage {
   remove(keys: readonly string[]): Promise<void>;
 }
 
+/** Small objects that are read at the same time. */
+const MAX_READS = 16;
+
+/** Runs work for each item, several at the same time. @returns the results, in the order of the items */
+export async function mapBounded<Item, Result>(
+  items: readonly Item[],
+  work: (item: Item) => Promise<Result>,
+  limit = MAX_READS,
+): Promise<Result[]> {
+  const results: Result[] = [];
+  const rest = items.entries();
+  const runRest = async () => {
+    for (const [at, item] of rest) results[at] = await work(item);
+  };
+  await Promise.all(Array.from({ length: limit }, runRest));
+  return results;
+}
+
 /** @param timeoutMs of each request. @throws {AppError} operator if the URL or a variable is invalid */
 export type OpenStorage = (
   url: string,

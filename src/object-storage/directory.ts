@@ -50,8 +50,6 @@ async function requireNoLinks(root: string, path: string): Promise<void> {
   if (stats?.isSymbolicLink()) fail("operator", `${path} is a symbolic link: move it away`);
 }
 
-type Move = (partial: string, path: string) => Promise<void>;
-
 async function syncDirectory(path: string): Promise<void> {
   await using handle = await open(path, "r");
   await handle.sync();
@@ -94,22 +92,6 @@ async function removeStale(root: string): Promise<void> {
   }
 }
 
-async function publish(root: string, path: string, body: Uint8Array, move: Move): Promise<void> {
-  await makeDirectory(root, join(root, PARTIAL));
-  const partial = join(root, PARTIAL, crypto.randomUUID());
-  try {
-    await using handle = await open(partial, "wx", 0o600);
-    await handle.writeFile(body);
-    await handle.sync();
-    // If another process deletes the directory meanwhile, because it is empty, this fails, and is tried again.
-    await makeDirectory(root, dirname(path));
-    await move(partial, path);
-  } finally {
-    await rm(partial, { force: true });
-  }
-  await syncDirectory(dirname(path));
-}
-
 export function createDirectoryStorage(settings: DirectorySettings): ObjectStorage {
   const { path: root, timeoutMs } = settings;
   const url = `file://${root}`;
@@ -136,12 +118,25 @@ export function createDirectoryStorage(settings: DirectorySettings): ObjectStora
     }
   }
 
-  async function write(key: string, body: Uint8Array, move: Move): Promise<void> {
+  async function write(key: string, body: Uint8Array, move: typeof link): Promise<void> {
+    const [path, partials] = [join(root, key), join(root, PARTIAL)];
     const isFirst = !hasWritten;
     hasWritten = true;
-    for (const each of [PARTIAL, dirname(key)]) await requireNoLinks(root, join(root, each));
+    for (const directory of [partials, dirname(path)]) await requireNoLinks(root, directory);
     if (isFirst) await removeStale(root);
-    await publish(root, join(root, key), body, move);
+    await makeDirectory(root, partials);
+    const partial = join(partials, crypto.randomUUID());
+    try {
+      await using handle = await open(partial, "wx", 0o600);
+      await handle.writeFile(body);
+      await handle.sync();
+      // If another process deletes the directory meanwhile, because it is empty, this fails, and is tried again.
+      await makeDirectory(root, dirname(path));
+      await move(partial, path);
+    } finally {
+      await rm(partial, { force: true });
+    }
+    await syncDirectory(dirname(path));
   }
 
   return {

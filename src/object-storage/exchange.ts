@@ -1,14 +1,9 @@
-export interface Bounds {
-  readonly timeoutMs: number;
-  /** A longer body is cut. */
-  readonly maxBytes: number;
-}
-
-/** @throws the error of `fetch`, which `describeFailure` explains */
+/** @param maxBytes a longer body is cut. @throws the error of `fetch`, which `describeFailure` explains */
 export async function exchange(
   url: URL,
   init: BunFetchRequestInit,
-  { timeoutMs, maxBytes }: Bounds,
+  timeoutMs: number,
+  maxBytes: number,
 ) {
   const signal = AbortSignal.timeout(timeoutMs);
   // A compressed response would have another length, and Bun prints a line for each that it cannot decompress.

@@ -12,7 +12,7 @@ interface RoleCredentials extends Credentials {
 /** @throws {AppError} unavailable, naming the host */
 type LoadRole = () => Promise<RoleCredentials>;
 
-const BOUNDS = { timeoutMs: 2000, maxBytes: 2 ** 16 };
+const [TIMEOUT_MS, MAX_BYTES] = [2000, 2 ** 16];
 
 /** New credentials exist at least so long before the old ones expire. */
 const RENEW_MS = 5 * 60_000;
@@ -32,13 +32,12 @@ function readEndpoint(variable: string, text: string): URL {
 
 /** @returns the body of the response. A proxy is another machine, with another role */
 async function ask(url: URL, headers: Record<string, string>, method = "GET"): Promise<string> {
-  const asked = await exchange(url, { method, headers, proxy: false }, BOUNDS).catch(
-    (error: unknown) =>
-      fail("unavailable", describeFailure(error, url.host, BOUNDS.timeoutMs).problem),
+  const init = { method, headers, proxy: false } as const;
+  const { response, content } = await exchange(url, init, TIMEOUT_MS, MAX_BYTES).catch((error) =>
+    fail("unavailable", describeFailure(error, url.host, TIMEOUT_MS).problem),
   );
-  const { status } = asked.response;
-  if (status === 200) return new TextDecoder().decode(asked.content);
-  fail("unavailable", `${url.host} responded with an error (${status})`);
+  if (response.status === 200) return new TextDecoder().decode(content);
+  fail("unavailable", `${url.host} responded with an error (${response.status})`);
 }
 
 async function askCredentials(url: URL, headers: Record<string, string>): Promise<RoleCredentials> {

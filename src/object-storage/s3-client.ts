@@ -83,7 +83,7 @@ export function createS3Client(settings: S3Settings) {
       fail("operator", "S3_ACCESS_KEY_ID or another variable has a line end or is not ASCII");
     const init = { method, headers: signed };
     const withBody = method === "PUT" ? { ...init, body } : init;
-    return exchange(target, withBody, { timeoutMs, maxBytes });
+    return exchange(target, withBody, timeoutMs, maxBytes);
   }
 
   /** @returns the body; `null` if the object exists, and must not, or does not exist */

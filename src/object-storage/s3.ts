@@ -1,4 +1,9 @@
-import { isKey, type ObjectStorage, type StoredObject } from "../domain/object-storage.ts";
+import {
+  isKey,
+  mapBounded,
+  type ObjectStorage,
+  type StoredObject,
+} from "../domain/object-storage.ts";
 import { createS3Client, NOT_S3, type S3Client, type S3Settings } from "./s3-client.ts";
 import { fieldOf } from "./s3-errors.ts";
 
@@ -89,11 +94,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     },
     list: (...args) => listObjects(client, ...args),
     async remove(keys) {
-      const rest = keys.values();
-      const removeRest = async () => {
-        for (const key of rest) await send("delete from", { key });
-      };
-      await Promise.all(Array.from({ length: CONCURRENT_DELETES }, removeRest));
+      await mapBounded(keys, (key) => send("delete from", { key }), CONCURRENT_DELETES);
     },
   };
 }

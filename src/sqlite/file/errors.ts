@@ -36,7 +36,6 @@ const IO_ERRNOS: readonly (number | undefined)[] = [5, 6, 34];
 /** Where `sqlite3_io_methods` has `xFileControl`. @see https://www.sqlite.org/c3ref/io_methods.html */
 const FILE_CONTROL_OFFSET = 80;
 
-/** Reads the error of the last system call that failed on the WAL of this connection. */
 function readWalErrno(db: Database, errno: Int32Array): void {
   const wal = new BigUint64Array(1);
   db.fileControl(constants.SQLITE_FCNTL_JOURNAL_POINTER, wal);

@@ -41,20 +41,7 @@ export interface FileDescriptors {
 }
 
 type WatchedFile = ReturnType<typeof openFile>;
-
-interface State {
-  readonly database: WatchedFile;
-  readonly wal: WatchedFile;
-  readonly index: WatchedFile;
-  readonly lock: ServerLock | null;
-  /** When the database was last as expected. */
-  content: ReturnType<typeof readContent>;
-  /** At that time; `null` if the disk failed. */
-  walState: WalState | null;
-  /** Once a file was overwritten, the WAL does not belong to the database. */
-  overwritten: string | null;
-  readonly isCopy: boolean;
-}
+type State = ReturnType<typeof openState>;
 
 function openFile(path: string, flags: "r" | "r+") {
   const descriptor = openSync(path, flags);
@@ -83,6 +70,24 @@ function readContent({ descriptor }: WatchedFile) {
   const bytes = readSync(descriptor, prefix, 0, prefix.length, 0);
   const hash = Bun.hash(prefix.subarray(0, bytes));
   return { sizeBytes: size, modifiedMs: Math.floor(mtimeMs), hash };
+}
+
+function openState(path: string, lock: ServerLock | null, isCopy: boolean) {
+  // They stay open as long as the database: closing any descriptor of a file releases all locks that the process
+  // holds on it, including those of SQLite. See https://www.sqlite.org/howtocorrupt.html, section 2.2.
+  const database = openFile(path, "r");
+  const flags = isCopy ? "r+" : "r";
+  const wal = openFile(path + suffixes.wal, flags);
+  const index = openFile(path + suffixes.shm, flags);
+  return {
+    ...{ database, wal, index, lock, isCopy },
+    /** When the content was read, or before; `null` if the disk failed. */
+    walState: readState(index),
+    /** When the database was last as expected. */
+    content: readContent(database),
+    /** Once a file was overwritten, the WAL does not belong to the database. */
+    overwritten: null as string | null,
+  };
 }
 
 /**
@@ -133,9 +138,8 @@ function findProblem(state: State): string | null {
 }
 
 /**
- * @param path path of the open database. Its files must exist.
- * @param onChange called with the problem when a file is not in place, and with `null` when all are back. If a file was
- * overwritten, the WAL does not belong to the database, and the problem remains.
+ * @param path of the open database, whose files exist
+ * @param onChange called when a file is not in place, and when all are back, which those that were overwritten never are
  * @param lock of a server; `null` for a command
  * @param isCopy whether another thread, which uses the descriptors, overwrites the files
  */
@@ -145,17 +149,9 @@ export function watchFiles(
   lock: ServerLock | null,
   isCopy = false,
 ): FileWatch & { readonly descriptors: FileDescriptors } {
-  // They stay open as long as the database: closing any descriptor of a file releases all locks that the process
-  // holds on it, including those of SQLite. See https://www.sqlite.org/howtocorrupt.html, section 2.2.
-  const database = openFile(path, "r");
-  const flags = isCopy ? "r+" : "r";
-  const wal = openFile(path + suffixes.wal, flags);
-  const index = openFile(path + suffixes.shm, flags);
+  const state = openState(path, lock, isCopy);
+  const { database, wal, index } = state;
   const open = [database, wal, index];
-  // In this order.
-  const walState = readState(index);
-  const content = readContent(database);
-  const state: State = { database, wal, index, lock, walState, content, overwritten: null, isCopy };
   let problem: string | null = null;
   /** Of the system, if the files cannot be examined. */
   let code = "";

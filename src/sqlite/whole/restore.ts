@@ -30,10 +30,7 @@ import { renameFeed } from "../tables/feed.ts";
 import { verifyDatabase } from "./backup.ts";
 import { findChange, NO_CHECKSUM, removeChecksum, requireEnd } from "./backup-checksum.ts";
 
-/**
- * @returns the path of the backup, with symbolic links resolved
- * @throws {AppError} operator if it is missing, is not a database, or is in use
- */
+/** @returns the path of the backup, with symbolic links resolved */
 function findBackup(from: string): string {
   if (!existsSync(from)) fail("operator", "no such file");
   // SQLite looks for the WAL next to the file, not next to a link to it.
@@ -54,10 +51,7 @@ function findBackup(from: string): string {
   return path;
 }
 
-/**
- * Rejects a file that is probably named by mistake. One of ours that is damaged is next to its lock file.
- * @throws {AppError} operator
- */
+/** Rejects a file that is probably named by mistake. One of ours that is damaged is next to its lock file. */
 function requireOurs(path: string): void {
   const file = statSync(path, { throwIfNoEntry: false });
   if (file?.isFile() === false) fail("operator", `${path} is not a regular file`);
@@ -95,7 +89,6 @@ function readTokens(db: Database): readonly KnownToken[] {
 /**
  * Merges the WAL into the database, so that a single file is left. A damaged database keeps its WAL.
  * @returns what is in it; `null` if it cannot be read
- * @throws {AppError} operator if another process has the database open, or a file of somebody else is next to it
  */
 function mergeWal(path: string) {
   // Again, because an archive may have been downloaded since.

@@ -202,12 +202,6 @@ function observe(seed: number, primary: Rig, standby: Rig): unknown[] {
       if (follower === null) return;
       const { copy } = follower;
       for (const { place, part } of parts.slice(follower.next)) {
-        const previous = structuredClone(place.previous);
-        seen.push([
-          "next",
-          copy.isNext({ ...place, previous }),
-          copy.isNext({ ...place, previous: null }),
-        ]);
         if (place.offset === 0) seen.push(["truncated", copy.truncateWal()]);
         seen.push(["append", copy.canAppend(place)]);
         if (!copy.canAppend(place)) return restore();

@@ -228,7 +228,6 @@ export function createDisk(host: Host) {
     let end = start;
     let isWhole = start !== null && contents.wal.salt === start.salt;
     return {
-      isNext: ({ previous }) => end === null || Bun.deepEquals(previous, end),
       canAppend: ({ salt, offset }) =>
         offset === 0 || (isWhole && salt === end?.salt && offset === end.offset),
       append({ offset, end: next }, bytes) {

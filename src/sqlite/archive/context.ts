@@ -7,7 +7,7 @@ import type {
   ArchiveSettings,
   ArchiveState,
 } from "../../domain/archive.ts";
-import type { ObjectStorage } from "../../domain/object-storage.ts";
+import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import type { DatabaseFiles, Machine, OpenDatabase } from "./machine.ts";
 import { createProblems } from "./problems.ts";
 
@@ -31,6 +31,11 @@ export function failCopyBroken(reason: string): never {
 
 export function isOfArchive(error: unknown): error is AppError {
   return error instanceof AppError && archiveCauses.some((cause) => cause === error.cause);
+}
+
+/** @returns whether it is no bug: an expected error, or one of the system or of SQLite */
+export function isExpected(error: unknown): boolean {
+  return error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
 }
 
 /** What the threads of a server know of its writes without a message: while a write hangs, its thread reads none. */
@@ -68,11 +73,6 @@ export function createWriteState(memory = new SharedArrayBuffer(8)) {
   };
 }
 
-/** @returns whether it is no bug: an expected error, or one of the system or of SQLite */
-export function isExpected(error: unknown): boolean {
-  return error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
-}
-
 /** Which server this is, and how it waits. */
 export interface ServerContext {
   readonly files: DatabaseFiles;
@@ -96,28 +96,52 @@ export interface ArchiverOptions
   readonly writes: WriteState;
   /** While the storage is unreachable, the WAL keeps what is missing up to this size, or half of the free space. */
   readonly maxWalBytes: number;
-  /** Called when the archive has all commits up to this ticket. */
+  /** Called when the archive can restore all commits up to this ticket. */
   readonly onConfirmed: (ticket: number) => void;
   readonly onState: (state: ArchiveReport) => void;
   /** Called once, when another server has the archive. */
   readonly onSuperseded: (reason: string) => void;
 }
 
-export type ArchiveContext = ReturnType<typeof createContext>;
+/** What the parts of a generation say of it. */
+export interface GenerationEvents {
+  /** Called when all commits up to this ticket, and until this time, by the monotonic clock, can be restored. */
+  onStored(ticket: number, untilMs: number): void;
+  /** Called once, with its name for operators, when another server has a slot of the log. */
+  onSuperseded(holder: string): void;
+  /** @see ArchiveContext.heldUntilMs */
+  onHeld(untilMs: number): void;
+  /** Called when the generation cannot go on: a segment was not sent, or the storage has lost objects. */
+  onError(error: unknown): void;
+  /** Called when a standby says that it cannot read this object. */
+  onLack(key: string): Promise<void>;
+}
+
+export type ArchiveContext = ReturnType<typeof createContext> & {
+  readonly events: GenerationEvents;
+};
 
 export function createContext(options: ArchiverOptions) {
   const { machine, files, database, log } = options;
+  const problems = createProblems(log, machine, options.onWaiting);
+  /** Aborted when the archive was closed, or is that of another server. */
+  const ending = new AbortController();
   return {
     ...options,
+    problems,
+    ending,
+    signal: AbortSignal.any([options.signal, ending.signal]),
+    /** Repeats calls that fail, for what begins a generation. */
+    opening: withRetries(options.storage, machine, {
+      onResult: (error) =>
+        error === null ? problems.clear("opening") : problems.report("opening", error),
+    }),
     identity: files.lockIdentity(),
     walPin: database.pinWal(),
     progress: database.openProgress(),
-    problems: createProblems(log, machine, options.onWaiting),
     settledMs: createSettledClock(machine.nowMs, machine.monotonicMs),
     /** Ticket of the last counted commit. */
     lastTicket: 0,
-    /** Aborted when the archive was closed, or is that of another server. */
-    ending: new AbortController(),
     isStarted: false,
     /** When an unexpected error last ended a generation, and until when no other one begins, by the monotonic clock. */
     failedMs: Number.NEGATIVE_INFINITY,
@@ -133,6 +157,15 @@ export function createContext(options: ArchiverOptions) {
     /** Whether parts of the WAL since the end of the archive are known to be lost. */
     hasGap: false,
   };
+}
+
+/** Everything that a timer or a message begins runs in it: an error would end the thread. */
+export function guard({ events }: ArchiveContext, work: () => void): void {
+  try {
+    work();
+  } catch (error) {
+    events.onError(error);
+  }
 }
 
 export function isOver({ ending }: ArchiveContext): boolean {

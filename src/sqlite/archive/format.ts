@@ -2,7 +2,7 @@
 import { zstdDecompressSync } from "node:zlib";
 import { AppError } from "../../base/error.ts";
 import type { ArchiveCommit } from "../../domain/archive.ts";
-import { baseKey, generationKey, type SegmentId, slotKey } from "./keys.ts";
+import { baseKey, generationKey, heartbeatKey, type ObjectId, slotKey } from "./keys.ts";
 import type { Machine, Progress, WalPlace } from "./machine.ts";
 
 /** A period in which one server writes to the archive. Numbers begin with 1, and none is left out. */
@@ -18,7 +18,7 @@ export interface Generation {
    * The last segment of what the first one continues, of the newest generation that is not void; its number is 0 if that
    * generation has none. `null` if this generation begins with a base.
    */
-  readonly parent: SegmentId | null;
+  readonly parent: ObjectId | null;
   /** Of the lock of the database. @see DatabaseFiles.lockIdentity */
   readonly identity: string;
   readonly holder: string;
@@ -30,7 +30,7 @@ export interface Chunk {
   readonly sha256: string;
 }
 
-export interface Slot extends SegmentId {
+interface Slot extends ObjectId {
   /** Random: of the generation, or of who has sealed it. */
   readonly writer: string;
   /** All segments up to this one were in the archive when the slot was written. */
@@ -47,6 +47,9 @@ export interface Seal extends Slot {
   readonly promoted?: boolean;
 }
 
+/** What is in a slot, but for the part of the WAL. */
+export type Head = SegmentHeader | Seal;
+
 /** What a segment says about its part of the WAL. */
 export interface SegmentHeader extends Slot, Chunk, WalPlace {
   readonly kind: "segment";
@@ -60,11 +63,11 @@ export interface SegmentHeader extends Slot, Chunk, WalPlace {
  * A copy of the database file that was made while it changed. The segments from `first` to `last` make it a state of the
  * database: they have every page that has changed meanwhile.
  */
-export interface Base extends SegmentId {
+export interface Base extends ObjectId {
   /** Both are of the generation of the base. */
-  readonly first: SegmentId;
+  readonly first: ObjectId;
   /** The segment before `first` if nothing has changed meanwhile. */
-  readonly last: SegmentId;
+  readonly last: ObjectId;
   readonly timeMs: number;
   readonly chunks: readonly Chunk[];
   readonly storedBytes: number;
@@ -122,10 +125,7 @@ function isPart({ offset, end, previous, ascendsFrom = 1, number, ...head }: Seg
   return isChunk(head) && isPlace && isText && isWithin(ascendsFrom, 1, number);
 }
 
-/**
- * @param isSound may throw if the value has another form
- * @throws {AppError} operator if it is not sound, or not what `encodeJson` returned
- */
+/** @param isSound may throw if the value has another form. @throws {AppError} operator if it is not sound, or damaged */
 export function decodeJson<Value>(
   key: string,
   body: Uint8Array,
@@ -158,8 +158,8 @@ export function decodeGeneration(number: number, body: Uint8Array): Generation {
   return { ...record, parent: continues ? before : parent };
 }
 
-export function decodeBase(id: SegmentId, body: Uint8Array): Base {
-  const isOwn = (segment: SegmentId) =>
+export function decodeBase(id: ObjectId, body: Uint8Array): Base {
+  const isOwn = (segment: ObjectId) =>
     segment.generation === id.generation && isNumber(segment.number);
   const isSound = ({ first, last, timeMs, chunks, storedBytes }: Base) =>
     [first, last].every(isOwn) && [timeMs, storedBytes].every(isNumber) && chunks.every(isChunk);
@@ -191,12 +191,9 @@ function headLength(body: Uint8Array): number {
   return body.indexOf(LINE_FEED, body.indexOf(LINE_FEED) + 1) + 1;
 }
 
-/**
- * @param body the slot, or at least its first {@link HEAD_BYTES}
- * @throws {AppError} operator if it is damaged, or is that of another slot
- */
-export function decodeHead(id: SegmentId, body: Uint8Array): SegmentHeader | Seal {
-  const isSound = (head: SegmentHeader | Seal) =>
+/** @param body may be cut after {@link HEAD_BYTES}. @throws {AppError} operator if it is damaged, or of another slot */
+export function decodeHead(id: ObjectId, body: Uint8Array): Head {
+  const isSound = (head: Head) =>
     head.generation === id.generation &&
     head.number === id.number &&
     typeof head.writer === "string" &&
@@ -213,10 +210,30 @@ export function decodeContents(header: SegmentHeader, body: Uint8Array<ArrayBuff
 }
 
 /** @throws {AppError} operator if it is damaged, or no segment */
-export function decodeSegment(id: SegmentId, body: Uint8Array<ArrayBuffer>) {
+export function decodeSegment(id: ObjectId, body: Uint8Array<ArrayBuffer>) {
   const header = decodeHead(id, body);
   if (header.kind !== "segment") return failDamaged(slotKey(id), "is no segment");
   return { header, bytes: decodeContents(header, body) };
+}
+
+export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirmed"> {
+  /** No two of a generation are equal. */
+  readonly sequence: number;
+  /** Time until the next one. */
+  readonly intervalMs: number;
+  /** Whether the generation has a base, or continues another one. Earlier versions did not say it. */
+  readonly hasBase?: boolean;
+}
+
+/** Interval of the heartbeats of a server: at most 12 small objects a minute. */
+export const HEARTBEAT_MS = 5_000;
+
+export function decodeHeartbeat(generation: number, body: Uint8Array): Heartbeat {
+  const isSound = (beat: Heartbeat) =>
+    beat.generation === generation &&
+    [beat.confirmed, beat.sequence].every(isNumber) &&
+    isWithin(beat.intervalMs, 1, HEARTBEAT_MS);
+  return decodeJson(heartbeatKey(generation), body, isSound);
 }
 
 /**
@@ -224,6 +241,3 @@ export function decodeSegment(id: SegmentId, body: Uint8Array<ArrayBuffer>) {
  * not wait for it. No more than this many follow a seal, so that a reader finds it among the last slots.
  */
 export const MAX_SENDING = 8;
-
-/** Interval of the heartbeats of a server: at most 12 small objects a minute. */
-export const HEARTBEAT_MS = 5_000;

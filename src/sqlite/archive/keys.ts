@@ -14,10 +14,15 @@
  * as a whole.
  */
 
-/** A segment, by its generation and its number in it. Numbers begin with 1. */
-export interface SegmentId {
+/** A slot of a log, with the segment that is in it, or a base: by its generation, and its number there, from 1 on. */
+export interface ObjectId {
   readonly generation: number;
   readonly number: number;
+}
+
+/** @returns the slot so far after this one, or before it */
+export function shift({ generation, number }: ObjectId, by: number): ObjectId {
+  return { generation, number: number + by };
 }
 
 const GENERATION_DIGITS = 8;
@@ -51,38 +56,38 @@ export function logPrefix(generation: number): string {
 }
 
 /** @returns what the keys of the slots in the block of this one begin with */
-export function blockPrefix({ generation, number }: SegmentId): string {
+export function blockPrefix({ generation, number }: ObjectId): string {
   const block = pad(number, NUMBER_DIGITS).slice(0, -BLOCK_DIGITS);
   return `${logPrefix(generation)}${block}/`;
 }
 
-export function slotKey({ generation, number }: SegmentId): string {
+export function slotKey({ generation, number }: ObjectId): string {
   return `${blockPrefix({ generation, number })}${pad(number, NUMBER_DIGITS)}`;
 }
 
-function baseName({ generation, number }: SegmentId): string {
+function baseName({ generation, number }: ObjectId): string {
   return `${pad(generation, GENERATION_DIGITS)}-${pad(number, NUMBER_DIGITS)}`;
 }
 
-export function baseKey(base: SegmentId): string {
+export function baseKey(base: ObjectId): string {
   return prefixes.bases + baseName(base);
 }
 
-export function chunkPrefix(base: SegmentId): string {
+export function chunkPrefix(base: ObjectId): string {
   return `${prefixes.chunks}${baseName(base)}/`;
 }
 
-export function chunkKey(base: SegmentId, chunk: number): string {
+export function chunkKey(base: ObjectId, chunk: number): string {
   return chunkPrefix(base) + pad(chunk, CHUNK_DIGITS);
 }
 
 /** @returns what has this key; `null` for another key. Numbers have at most 10 digits */
-export function parseKey(key: string, keyOf: (id: SegmentId) => string): SegmentId | null {
+export function parseKey(key: string, keyOf: (id: ObjectId) => string): ObjectId | null {
   const numbers = (key.match(/\d{1,10}/g) ?? []).map(Number);
   const id = { generation: numbers[0] ?? 0, number: numbers.at(-1) ?? 0 };
   return keyOf(id) === key ? id : null;
 }
 
-export function parseSlotKey(key: string): SegmentId | null {
+export function parseSlotKey(key: string): ObjectId | null {
   return parseKey(key, slotKey);
 }

@@ -4,7 +4,7 @@
  */
 import type { Clock } from "../../base/clock.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
-import type { SegmentId } from "./keys.ts";
+import type { ObjectId } from "./keys.ts";
 
 /** Where a part of the WAL ends. */
 export interface WalPosition {
@@ -42,27 +42,16 @@ export interface Machine extends Clock {
 
 /** Reads the WAL from a position on, and proves that nothing in between was missed. */
 export interface WalReader {
-  /**
-   * @returns the next part, whole frames only; `null` at the end of the WAL
-   * @throws {Error} if the WAL was restarted and parts of it may be lost
-   */
+  /** @returns whole frames; `null` at the end. @throws {Error} if the WAL was restarted and parts of it may be lost */
   read(): WalPart | null;
   unreadBytes(): number;
 }
 
 /** Keeps other processes from restarting the WAL before its end has been read. */
 export interface WalPin extends Disposable {
-  /**
-   * Copies the WAL to the database.
-   * @param read reads the WAL to its end; returns whether it did
-   * @returns what `read` returned
-   */
+  /** Copies the WAL to the database if `read` has read it to its end. @returns whether it has */
   checkpoint(read: () => boolean): boolean;
-  /**
-   * Runs work while no process can commit, after copying the WAL to the database.
-   * @param read reads the WAL to its end; returns whether there was nothing left
-   * @returns whether the work ran
-   */
+  /** As `checkpoint`, then runs work, while no process can commit. @returns whether the work ran */
   complete(read: () => boolean, work: () => void): boolean;
 }
 
@@ -79,16 +68,12 @@ export interface Progress {
 export interface ProgressReader extends Disposable {
   /** @returns `null` if the database cannot be read, or has another schema */
   read(): Progress | null;
-  /**
-   * @param archived of another state
-   * @returns whether that state has, or may have, writes that this database does not have
-   */
+  /** @returns whether that other state has, or may have, writes that this database does not have */
   lacks(archived: Progress): boolean;
 }
 
 /** The copy of a database that a standby keeps, while others read it. */
 export interface Copy extends Disposable {
-  isNext(place: WalPlace): boolean;
   /** @returns whether the WAL has what is before the part */
   canAppend(place: WalPlace): boolean;
   /** Appends the next part. Others see it after `show`. */
@@ -124,7 +109,7 @@ export interface ArchiveMarker {
   /** Names of the last generations that this database has begun, or tried to, newest first. */
   readonly names: readonly string[];
   /** The last segment, and the state of the file, when a server had archived all of it and stopped; `null` if none has. */
-  readonly complete: (SegmentId & { readonly file: string }) | null;
+  readonly complete: (ObjectId & { readonly file: string }) | null;
   /**
    * Set if the database was restored, perhaps without the newest writes: the newest state of the archive at that time. It
    * counts only while that is still the newest state.
@@ -133,7 +118,7 @@ export interface ArchiveMarker {
     /** Names of generations to one of which that state belongs. */
     readonly names: readonly string[];
     /** Its last segment; `null` if it is unknown, after the restore of a backup. */
-    readonly last: SegmentId | null;
+    readonly last: ObjectId | null;
   } | null;
   /**
    * Whether it is the copy of a standby: `complete` is its last segment that is in the file, and its WAL has later ones.
@@ -142,8 +127,8 @@ export interface ArchiveMarker {
   readonly isCopy: boolean;
 }
 
-/** What a database is rebuilt from: a base, then parts of the WAL. Disposing of it closes it, whatever was written. */
-export interface RestoreTarget extends Disposable {
+/** What a database is rebuilt from: a base, then parts of the WAL. */
+export interface RestoreTarget {
   /** Begins anew with an empty file: an attempt with a newer base may have left something. */
   beginFile(): void;
   appendFile(bytes: Uint8Array): void;
@@ -154,14 +139,10 @@ export interface RestoreTarget extends Disposable {
 }
 
 /** A restored database that has no name yet. It is deleted if it was not published. */
-export interface RestoredFile extends RestoreTarget {
+export interface RestoredFile extends RestoreTarget, Disposable {
   /** @throws {AppError} operator if the database is damaged */
   verify(): void;
-  /**
-   * Gives it its name, in the place of what is there if that is the copy of a standby. The marker is valid from then on,
-   * whenever a crash happens.
-   * @param markerOf returns the marker for the file with this state
-   */
+  /** Gives it its name, in the place of the copy of a standby, and the marker for the file in this state with it. */
   publish(markerOf: (state: string) => ArchiveMarker): void;
 }
 
@@ -179,10 +160,7 @@ export interface DatabaseFiles {
   /** @returns a value that changes with every write to the database file; empty if there is none */
   state(): string;
   freeBytes(): number | null;
-  /**
-   * @returns `null` if the database has none, or it cannot be parsed
-   * @throws {AppError} operator if this process may not read it
-   */
+  /** @returns `null` if there is none that can be parsed. @throws {AppError} operator if this process may not read it */
   readMarker(): ArchiveMarker | null;
   writeMarker(marker: ArchiveMarker): void;
   /** Why an archive is not used that has another id than the marker, or none. */

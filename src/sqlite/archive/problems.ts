@@ -33,8 +33,6 @@ export function awaited(error: unknown): string {
   return "an operator: its log has the reason, and `user-api archive check` looks at the archive";
 }
 
-export type Problems = ReturnType<typeof createProblems>;
-
 export function createProblems(
   log: ArchiveLog,
   clock: Pick<Clock, "monotonicMs" | "sleep">,
@@ -45,14 +43,14 @@ export function createProblems(
   const logged = new Set<Activity>();
   const loggedMs = new Map<Activity, number>();
   const running = new Map<Activity, Promise<void>>();
-  const first = Promise.withResolvers<void>();
+  const firstFailure = Promise.withResolvers<void>();
 
   function report(activity: Activity, error: unknown): void {
     const reason = messageOf(error);
     const nowMs = clock.monotonicMs();
     failing.set(activity, reason);
     onWaiting(awaited(error));
-    first.resolve();
+    firstFailure.resolve();
     if (nowMs - (loggedMs.get(activity) ?? Number.NEGATIVE_INFINITY) < LOG_INTERVAL_MS) return;
     loggedMs.set(activity, nowMs);
     logged.add(activity);
@@ -75,7 +73,7 @@ export function createProblems(
       const reasons = REQUIRED_ACTIVITIES.map((required) => failing.get(required));
       return reasons.find((reason) => reason !== undefined) ?? null;
     },
-    first: first.promise,
+    firstFailure: firstFailure.promise,
     /**
      * Runs work, and reports what becomes of it. If that of this activity runs already, it is not begun again.
      * @param isOver whether an error no longer matters
@@ -94,14 +92,12 @@ export function createProblems(
     /**
      * Repeats an attempt until it succeeds.
      * @param isOver whether the result is no longer needed
-     * @param pause waits after a failure, of which there were so many before; by default twice as long each time
      * @throws {AppError} unavailable if it is over
      */
     async retry<Result>(
       activity: Activity,
       isOver: () => boolean,
       attempt: () => Promise<Result>,
-      pause = (before: number) => clock.sleep(Math.min(MIN_RETRY_MS * 2 ** before, MAX_RETRY_MS)),
     ): Promise<Result> {
       for (let failures = 0; !isOver(); failures += 1) {
         try {
@@ -112,7 +108,7 @@ export function createProblems(
           if (!(error instanceof AppError)) throw error;
           report(activity, error);
         }
-        await pause(failures);
+        await clock.sleep(Math.min(MIN_RETRY_MS * 2 ** failures, MAX_RETRY_MS));
       }
       return fail("unavailable", "the archive was closed");
     },

@@ -7,7 +7,6 @@ import {
   readFileSync,
   readSync,
   renameSync,
-  rmSync,
   statSync,
 } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
@@ -16,6 +15,7 @@ import type { DatabaseFiles, Progress, ProgressReader } from "../archive/machine
 import { connect } from "../file/connection.ts";
 import {
   discard,
+  discardWal,
   fileState,
   freeBytesOf,
   PRIVATE_MODE,
@@ -23,11 +23,10 @@ import {
   sizeOf,
 } from "../file/files.ts";
 import { lockPath } from "../file/server-lock.ts";
-import { committedBytes, readWalState } from "../file/wal-index.ts";
 import { markerPath, noteArchived, readMarker, writeMarker } from "./marker.ts";
 import { beginRestore } from "./restored-file.ts";
 import { pinWal } from "./wal-pin.ts";
-import { beginningOf, continuesAt, createWalReader } from "./wal-reader.ts";
+import { openWal } from "./wal-reader.ts";
 import { openCopy, writeFully } from "./wal-writer.ts";
 
 /** @returns the text of a file of Linux that has one line; `null` on other systems */
@@ -104,9 +103,7 @@ export function databaseFiles(path: string, verify: (path: string) => void): Dat
     requireWritable: () => requireWritable(path),
     noteArchived: (timeMs) => noteArchived(path, timeMs),
     discard: () => discard(path),
-    discardWal() {
-      for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
-    },
+    discardWal: () => discardWal(path),
     beginWal() {
       const temporaryPath = claimTemporary(path);
       const descriptor = openSync(temporaryPath, "wx", PRIVATE_MODE);
@@ -122,12 +119,9 @@ export function databaseFiles(path: string, verify: (path: string) => void): Dat
     beginRestore: () => beginRestore(path, verify),
     // Another descriptor of an open database would release the locks of SQLite when closed.
     open(descriptors) {
-      const { database, index } = descriptors;
+      const { database } = descriptors;
       return {
-        walBytes: () => committedBytes(readWalState(index)),
-        continuesAt: (position) => continuesAt(descriptors, position),
-        beginning: () => beginningOf(descriptors),
-        readWal: (start) => createWalReader(descriptors, start),
+        ...openWal(descriptors),
         readFile(at, length) {
           const bytes = new Uint8Array(length);
           return bytes.subarray(0, readSync(database, bytes, 0, length, at));

@@ -3,7 +3,7 @@
  * @see https://www.sqlite.org/fileformat2.html#walformat
  */
 import { readSync } from "node:fs";
-import type { WalPosition, WalReader } from "../archive/machine.ts";
+import type { OpenDatabase, WalPosition, WalReader } from "../archive/machine.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import {
   committedBytes,
@@ -31,20 +31,25 @@ function readFully(descriptor: number, length: number, position: number): Buffer
   return bytes;
 }
 
-export function continuesAt({ wal, index }: WalFiles, position: WalPosition): boolean {
-  const { salt, offset, checksum } = position;
-  const state = readWalState(index);
-  if (state.salt !== salt || offset > committedBytes(state)) return false;
-  if (offset <= WAL_HEADER_BYTES) return checksum === "";
-  // It ends the header of the last frame.
-  return readFully(wal, 8, offset - state.pageBytes - 8).toString("hex") === checksum;
+type OpenWal = Pick<OpenDatabase, "walBytes" | "continuesAt" | "beginning" | "readWal">;
+
+export function openWal(files: WalFiles): OpenWal {
+  const { wal, index } = files;
+  return {
+    walBytes: () => committedBytes(readWalState(index)),
+    continuesAt({ salt, offset, checksum }) {
+      const state = readWalState(index);
+      if (state.salt !== salt || offset > committedBytes(state)) return false;
+      if (offset <= WAL_HEADER_BYTES) return checksum === "";
+      // It ends the header of the last frame.
+      return readFully(wal, 8, offset - state.pageBytes - 8).toString("hex") === checksum;
+    },
+    beginning: () => ({ salt: readWalState(index).salt, offset: 0, checksum: "" }),
+    readWal: (start) => createWalReader(files, start),
+  };
 }
 
-export function beginningOf({ index }: WalFiles): WalPosition {
-  return { salt: readWalState(index).salt, offset: 0, checksum: "" };
-}
-
-export function createWalReader({ wal, index }: WalFiles, start: WalPosition): WalReader {
+function createWalReader({ wal, index }: WalFiles, start: WalPosition): WalReader {
   let position = start;
   /** Number of commits up to the position; `null` unless that is the end of the WAL. */
   let commits: number | null = null;

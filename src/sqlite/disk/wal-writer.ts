@@ -1,7 +1,7 @@
 /** Writes parts of a write-ahead log (WAL). */
 import { writeSync } from "node:fs";
 import { fail, messageOf } from "../../base/error.ts";
-import { type Copy, isSamePosition, type WalPosition } from "../archive/machine.ts";
+import type { Copy, WalPosition } from "../archive/machine.ts";
 import { pragma } from "../file/connection.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import {
@@ -19,7 +19,6 @@ const NO_HEADER = Buffer.alloc(INDEX_HEADER_BYTES);
 const MAX_RECOVERIES = 10;
 
 export interface WrittenWal {
-  readonly descriptor: number;
   readonly frameBytes: number;
   /** Size up to the last commit, in bytes. */
   committed: number;
@@ -31,8 +30,7 @@ export function writeFully(descriptor: number, bytes: Uint8Array, position: numb
 }
 
 /** @param bytes whole frames, after the header of the WAL if they are its first ones */
-export function writePart(wal: WrittenWal, bytes: Uint8Array, offset: number): void {
-  writeFully(wal.descriptor, bytes, offset);
+export function noteCommits(wal: WrittenWal, bytes: Uint8Array, offset: number): void {
   if (offset === 0) wal.committed = 0;
   const part = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
   const first = offset === 0 ? WAL_HEADER_BYTES : 0;
@@ -64,17 +62,16 @@ export function openCopy(
   /** Whether the WAL has everything from its beginning to the end. */
   let isWhole = start !== null && opened.salt === start.salt;
   const written: WrittenWal = {
-    descriptor: wal,
     frameBytes: FRAME_HEADER_BYTES + pragma(db, "page_size"),
     committed: committedBytes(opened),
   };
 
   return {
-    isNext: ({ previous }) => end === null || isSamePosition(previous, end),
     canAppend: ({ salt, offset }) =>
       offset === 0 || (isWhole && salt === end?.salt && offset === end.offset),
     append({ offset, end: next }, bytes) {
-      writePart(written, bytes, offset);
+      writeFully(wal, bytes, offset);
+      noteCommits(written, bytes, offset);
       isWhole = true;
       end = next;
     },

@@ -234,6 +234,11 @@ export function discard(path: string): void {
   }
 }
 
+/** Deletes the WAL of a database that no process has open. */
+export function discardWal(path: string): void {
+  for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
+}
+
 /** Renames a closed database that has diverged from its archive, so that the server restores it. Only one is kept. */
 export function setAside(path: string, now: Date): string {
   const directory = dirname(resolve(path));

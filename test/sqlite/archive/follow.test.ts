@@ -268,7 +268,8 @@ test("a standby in async mode waits when a log was sealed at a start, until a pr
   using archive = makeArchive();
   await using _server = await startServer(archive, { commit: "async" });
   const number = (await archive.segments()).length + 1;
-  await seal(archive.storage, { generation: 1, number }, { writer: "start", holder: "a" }, 0);
+  const sealer = { writer: "start", holder: "a", timeMs: 0 };
+  await seal(archive.storage, { generation: 1, number }, sealer);
   const standby = await startStandby(archive);
   standby.pass();
   await standby.untilLooks(100);
@@ -397,9 +398,9 @@ test.each([
     await standby.untilSame(server);
     const end = (await archive.segments()).length;
     await archive.storage.remove((await archive.segments()).slice(number));
-    const sealer = { writer: "other", holder: "other" };
-    await seal(archive.storage, { generation: 1, number: number + 1 }, sealer, 0);
-    if (isSealed) await seal(archive.storage, { generation: 1, number: end + 1 }, sealer, 0);
+    const sealer = { writer: "other", holder: "other", timeMs: 0 };
+    await seal(archive.storage, { generation: 1, number: number + 1 }, sealer);
+    if (isSealed) await seal(archive.storage, { generation: 1, number: end + 1 }, sealer);
     const names = { archive: "archive", name: "other", identity: "other", holder: "other" };
     const parent = { generation: 1, number };
     const log = { number: 2, previousEnd: number, parent, commit: "sync" } as const;

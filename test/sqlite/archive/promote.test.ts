@@ -1,12 +1,14 @@
 // The end of a log for a planned switch, and how an archive is read afterwards.
 
 import { expect, test } from "bun:test";
+import type { GenerationEvents } from "../../../src/sqlite/archive/context.ts";
 import { prepareCopy } from "../../../src/sqlite/archive/follow/prepare.ts";
 import type { SegmentHeader } from "../../../src/sqlite/archive/format.ts";
 import { encodeJson, MAX_SENDING } from "../../../src/sqlite/archive/format.ts";
 import { heartbeatKey, parseSlotKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
+import { createProblems } from "../../../src/sqlite/archive/problems.ts";
 import { readHead, readLog } from "../../../src/sqlite/archive/read/catalog.ts";
-import { createLog, fence, seal } from "../../../src/sqlite/archive/write/log.ts";
+import { createOwnLog, fence, seal } from "../../../src/sqlite/archive/write/log.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import {
@@ -22,7 +24,7 @@ import {
 } from "./archived.ts";
 
 const first = { generation: 1, number: 1 };
-const sealer = { writer: "sealer", holder: "operator", promoted: true };
+const sealer = { writer: "sealer", holder: "operator", promoted: true, timeMs: 0 };
 
 function segment(number: number, confirmed: number) {
   const slot = { kind: "segment", generation: 1, number, writer: "server", confirmed, timeMs: 0 };
@@ -34,8 +36,9 @@ function segment(number: number, confirmed: number) {
 test("a promotion ends the log of a server that fills slots faster than they can be tried", async () => {
   const storage = createMemoryStorage();
   const generation = { number: 1, name: "server", holder: "" };
-  const retry = <Result>(attempt: () => Promise<Result>) => attempt();
-  const log = createLog({ storage, generation, retry, onSuperseded() {} });
+  const problems = createProblems(() => {}, makeClock());
+  const events = { onSuperseded() {} } as unknown as GenerationEvents;
+  const log = createOwnLog({ storage, problems, events }, generation);
   const slow: typeof storage = {
     ...storage,
     async create(...given) {
@@ -44,12 +47,12 @@ test("a promotion ends the log of a server that fills slots faster than they can
       return storage.create(...given);
     },
   };
-  const from = await fence(slow, first, sealer, 0);
+  const from = await fence(slow, first, sealer);
   // Slot 42 was sent before: of those before it, the last seven may be empty.
   expect(from.number).toBe(42 - MAX_SENDING + 1);
-  const last = await seal(slow, from, sealer, 0);
+  const last = await seal(slow, from, sealer);
   expect([log.isEnded(), log.stored()]).toEqual([true, last]);
-  const { segments, ...end } = await readLog(storage, first, null, 0);
+  const { segments, ...end } = await readLog(storage, first);
   expect([segments.length, end.isSealed, end.loss]).toEqual([last, true, null]);
 });
 
@@ -62,11 +65,11 @@ test("a log ends at its first seal when segments and a fence are behind it", asy
     if (number !== 4)
       await storage.put(slotKey(segment(number, 0)), encodeJson(segment(number, 0)));
   const sealFrom = { generation: 1, number: 4 };
-  const from = await fence(storage, sealFrom, sealer, 0);
-  const open = await readLog(storage, first, null, 0);
+  const from = await fence(storage, sealFrom, sealer);
+  const open = await readLog(storage, first);
   expect(open).toMatchObject({ isSealed: false, loss: null, sealFrom });
-  expect(await seal(storage, from, sealer, 0)).toBe(3);
-  const { segments, ...end } = await readLog(storage, first, null, 0);
+  expect(await seal(storage, from, sealer)).toBe(3);
+  const { segments, ...end } = await readLog(storage, first);
   expect([segments.length, end.isSealed, end.loss]).toEqual([3, true, null]);
 });
 
@@ -98,11 +101,11 @@ test.each([false, true])(
   },
 );
 
-function prepare({ storage }: Archive, path: string, clock = makeClock(), waitMs = 0) {
+function prepare({ storage }: Archive, path: string) {
   const { signal } = new AbortController();
   const settings = { standby: true, takeoverMs: 10_000, wasSuperseded: false };
   const common = { ...settings, restore: "never" as const, signal, log() {} };
-  return prepareCopy({ ...common, storage, files: filesOf(path), machine: clock }, waitMs);
+  return prepareCopy({ ...common, storage, files: filesOf(path), machine: makeClock() });
 }
 
 test("a database that was restored replaces the archive when no server writes to it", async () => {

@@ -7,8 +7,8 @@ import {
   chunkKey,
   generationKey,
   heartbeatKey,
+  type ObjectId,
   parseSlotKey,
-  type SegmentId,
   slotKey,
 } from "../../../src/sqlite/archive/keys.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/write/retention.ts";
@@ -87,7 +87,7 @@ function makeStorage() {
 }
 
 test("the slots of a block are in a directory of their own", () => {
-  const id: SegmentId = { generation: 2, number: 1_234_567 };
+  const id: ObjectId = { generation: 2, number: 1_234_567 };
   const key = "log/00000002/0001234/0001234567";
   expect(slotKey(id)).toBe(key);
   expect(parseSlotKey(key)).toEqual(id);

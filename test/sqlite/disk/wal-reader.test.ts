@@ -1,16 +1,16 @@
 import { expect, test } from "bun:test";
 import { closeSync, copyFileSync, openSync } from "node:fs";
 import type { WalPart } from "../../../src/sqlite/archive/machine.ts";
-import { beginningOf, continuesAt, createWalReader } from "../../../src/sqlite/disk/wal-reader.ts";
+import { openWal } from "../../../src/sqlite/disk/wal-reader.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { openDatabase } from "../archive/archived.ts";
 
-function openWal(path: string) {
+function makeWal(path: string) {
   const db = openDatabase(path);
   const files = { wal: openSync(`${path}-wal`, "r"), index: openSync(`${path}-shm`, "r") };
   return {
     db,
-    files,
+    ...openWal(files),
     insert: (text: string) => db.run("insert into t (content) values (?)", [text]),
     /** Copies the WAL to the database, so that the next write restarts it. */
     checkpoint: () => db.run("pragma wal_checkpoint(passive)"),
@@ -23,8 +23,8 @@ function openWal(path: string) {
 
 test("read returns all commits, also after the WAL was restarted", () => {
   using directory = makeDirectory();
-  using wal = openWal(directory.at("a.db"));
-  const reader = createWalReader(wal.files, beginningOf(wal.files));
+  using wal = makeWal(directory.at("a.db"));
+  const reader = wal.readWal(wal.beginning());
   wal.insert("a");
   expect(reader.read()).toMatchObject({ offset: 0 });
   expect(reader.read()).toBeNull();
@@ -40,8 +40,8 @@ test("read returns all commits, also after the WAL was restarted", () => {
 
 test("read reports a gap when the WAL was restarted with commits that were not read", () => {
   using directory = makeDirectory();
-  using wal = openWal(directory.at("a.db"));
-  const reader = createWalReader(wal.files, beginningOf(wal.files));
+  using wal = makeWal(directory.at("a.db"));
+  const reader = wal.readWal(wal.beginning());
   wal.insert("a");
   while (reader.read() !== null) {
     // To its end.
@@ -54,8 +54,8 @@ test("read reports a gap when the WAL was restarted with commits that were not r
 
 test("read reports a gap when the WAL was restarted before its end was reached once", () => {
   using directory = makeDirectory();
-  using wal = openWal(directory.at("a.db"));
-  const reader = createWalReader(wal.files, beginningOf(wal.files));
+  using wal = makeWal(directory.at("a.db"));
+  const reader = wal.readWal(wal.beginning());
   wal.checkpoint();
   wal.insert("a");
   expect(reader.read).toThrow("restarted");
@@ -63,22 +63,22 @@ test("read reports a gap when the WAL was restarted before its end was reached o
 
 test("continuesAt distinguishes WALs of the same length that have other contents", () => {
   using directory = makeDirectory();
-  using first = openWal(directory.at("a.db"));
+  using first = makeWal(directory.at("a.db"));
   first.insert("a");
   for (const suffix of ["", "-wal", "-shm"]) {
     copyFileSync(directory.at(`a.db${suffix}`), directory.at(`b.db${suffix}`));
   }
-  using second = openWal(directory.at("b.db"));
+  using second = makeWal(directory.at("b.db"));
   first.insert("b");
   second.insert("c");
-  const reader = createWalReader(first.files, beginningOf(first.files));
+  const reader = first.readWal(first.beginning());
   const { end: position } = reader.read() as WalPart;
-  expect(createWalReader(second.files, position).unreadBytes()).toBe(0);
-  expect(continuesAt(first.files, position)).toBe(true);
-  expect(continuesAt(second.files, position)).toBe(false);
+  expect(second.readWal(position).unreadBytes()).toBe(0);
+  expect(first.continuesAt(position)).toBe(true);
+  expect(second.continuesAt(position)).toBe(false);
   first.insert("d");
-  expect(continuesAt(first.files, position)).toBe(true);
+  expect(first.continuesAt(position)).toBe(true);
   first.checkpoint();
   first.insert("e");
-  expect(continuesAt(first.files, position)).toBe(false);
+  expect(first.continuesAt(position)).toBe(false);
 });

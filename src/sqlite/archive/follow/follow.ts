@@ -7,7 +7,6 @@ import { AppError, fail, messageOf } from "../../../base/error.ts";
 import type { ArchiveSettings } from "../../../domain/archive.ts";
 import { withRetries } from "../../../domain/object-storage.ts";
 import { endsCopy, failCopyBroken, isExpected, type ServerContext } from "../context.ts";
-import type { Seal, SegmentHeader } from "../format.ts";
 import {
   damageOf,
   decodeContents,
@@ -15,16 +14,18 @@ import {
   type Generation,
   HEAD_BYTES,
   HEARTBEAT_MS,
+  type Heartbeat,
   MAX_SENDING,
+  type Seal,
+  type SegmentHeader,
 } from "../format.ts";
-import { type SegmentId, slotKey } from "../keys.ts";
-import type { Copy, DatabaseFiles, OpenDatabase, WalPosition } from "../machine.ts";
-import { createProblems, type Problems } from "../problems.ts";
+import { type ObjectId, shift, slotKey } from "../keys.ts";
+import { type Copy, type DatabaseFiles, isSamePosition, type OpenDatabase } from "../machine.ts";
+import { createProblems } from "../problems.ts";
 import {
   type BaseOfEnd,
   findBaseOf,
   findGeneration,
-  type Heartbeat,
   isPromoted,
   isRestorable,
   isSameSegment,
@@ -35,9 +36,9 @@ import {
 } from "../read/catalog.ts";
 import { createStillness, patienceMs, STORAGE_POLL_MS } from "../read/still.ts";
 import { type Announcing, announceRegularly } from "../write/announcement.ts";
-import { type Continuation, failContinued, prepareMarker } from "../write/generation.ts";
-import { createRecord, seal } from "../write/log.ts";
-import { watchAnew } from "./anew.ts";
+import { type Continuation, failContinued } from "../write/generation.ts";
+import { createRecord, seal, sealerOf } from "../write/log.ts";
+import { type LookAtAnew, watchAnew } from "./anew.ts";
 import { type CopyStart, markCopy } from "./prepare.ts";
 
 /**
@@ -52,8 +53,8 @@ const [MAX_LACK_MS, MAX_STUCK_MS] = [10_000, 60_000];
  */
 const [MAX_AHEAD, MAX_WHOLE] = [192, MAX_SENDING];
 
-/** Options of {@link follow}. Other connections read the copy, and none of them writes to it. */
-export interface FollowOptions
+/** Other connections read the copy, and none of them writes to it. */
+interface FollowOptions
   extends ServerContext,
     Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded" | "commit"> {
   readonly database: OpenDatabase;
@@ -62,73 +63,60 @@ export interface FollowOptions
   readonly onFresh: (ageMs: number) => void;
 }
 
-interface FollowedLog {
-  generation: Generation;
-  /** The slot after the last segment in the copy. */
-  next: SegmentId;
-  /** Where the log ends; `null` until that was read. */
-  ended: Seal | null;
-  stillMsOf: ReturnType<typeof createStillness>;
-  /** The last segment that a heartbeat has confirmed. */
-  confirmed: number;
-  /** An empty slot ahead, and when the look at it began; `null` if none is known. */
-  empty: { readonly number: number; readonly lookedMs: number } | null;
-  isLooking: boolean;
-  /** Looks at those who have begun anew after the end; `null` unless one has. */
-  lookAtAnew: ReturnType<typeof watchAnew> | null;
-  /** Whether this server has decided to end it. */
-  isTakingOver: boolean;
-}
-
-interface Following extends FollowOptions, FollowedLog {
-  readonly copy: Copy;
-  readonly problems: Problems;
-  last: SegmentId;
-  /** Where that ends, and its time: as of {@link CopyStart}. */
-  end: WalPosition | null;
-  timeMs: number;
-  ahead: number;
-  intervalMs: number;
-  /** When the last look began that has found the end of the log. */
-  freshMs: number;
-  /** The key of what cannot be read; `null` if nothing is missed. */
-  lacks: string | null;
-  /** What is waited for, other than a log that goes on; `null` if nothing is. */
-  waitsFor: string | null;
-  /** The base to which the copy belongs, when the end was looked at for long; `null` before. */
-  base: Promise<BaseOfEnd> | null;
-  /** How this server continues the archive, the same in each attempt; `null` until it may. */
-  taken: {
-    readonly record: Generation;
-    readonly hasAll: boolean;
-    readonly isInFile: boolean;
-  } | null;
-}
-
 /** @param number of the first slot to read */
-function beginLog(
-  { machine, log }: FollowOptions,
-  generation: Generation,
-  number: number,
-): FollowedLog {
+function beginLog({ machine, log }: FollowOptions, generation: Generation, number: number) {
   log("info", "following", { holder: generation.holder, generation: generation.number });
   return {
     generation,
+    /** The slot after the last segment in the copy. */
     next: { generation: generation.number, number },
-    ended: null,
-    stillMsOf: createStillness(machine),
+    /** Where the log ends; `null` until that was read. */
+    ended: null as Seal | null,
+    observe: createStillness(machine),
+    /** The last segment that a heartbeat has confirmed. */
     confirmed: 0,
-    empty: null,
+    /** An empty slot ahead, and when the look at it began; `null` if none is known. */
+    empty: null as { readonly number: number; readonly lookedMs: number } | null,
     isLooking: false,
-    lookAtAnew: null,
+    /** Looks at those who have begun anew after the end; `null` unless one has. */
+    lookAtAnew: null as LookAtAnew | null,
+    /** Whether this server has decided to end it. */
     isTakingOver: false,
+  };
+}
+
+type Following = ReturnType<typeof createFollowing>;
+
+function createFollowing(options: FollowOptions, copy: Copy, generation: Generation) {
+  const { start, machine, log, onWaiting } = options;
+  return {
+    ...options,
+    ...beginLog(options, generation, start.last.number + 1),
+    // Of the last segment in the copy.
+    ...start,
+    copy,
+    problems: createProblems(log, machine, onWaiting),
+    /** How many segments are read at the same time. */
+    ahead: 1,
+    intervalMs: HEARTBEAT_MS,
+    /** When the last look began that has found the end of the log. */
+    freshMs: machine.monotonicMs(),
+    /** The key of what cannot be read; `null` if nothing is missed. */
+    lacks: null as string | null,
+    /** What is waited for, other than a log that goes on; `null` if nothing is. */
+    waitsFor: null as string | null,
+    /** The base to which the copy belongs, when the end was looked at for long; `null` before. */
+    base: null as Promise<BaseOfEnd> | null,
+    /** How this server continues the archive, the same in each attempt; `null` until it may. */
+    claim: null as { record: Generation; hasAll: boolean; isInFile: boolean } | null,
   };
 }
 
 /** @throws {AppError} if the segment is damaged, or does not continue the copy */
 function append(following: Following, header: SegmentHeader, body: Uint8Array<ArrayBuffer>): void {
-  const { copy, generation, files, next, last } = following;
-  if (header.writer !== generation.name || !copy.isNext(header))
+  const { copy, generation, files, next, last, end } = following;
+  const isNext = end === null || isSamePosition(header.previous, end);
+  if (header.writer !== generation.name || !isNext)
     fail("unavailable", `${slotKey(next)} does not continue the one before it`);
   if (!copy.canAppend(header)) failCopyBroken("its WAL was lost");
   const bytes = decodeContents(header, body);
@@ -140,7 +128,7 @@ function append(following: Following, header: SegmentHeader, body: Uint8Array<Ar
   }
   copy.append(header, bytes);
   Object.assign(following, { last: next, end: header.end, timeMs: header.timeMs, lacks: null });
-  following.next = { ...next, number: next.number + 1 };
+  following.next = shift(next, 1);
 }
 
 type Read = PromiseSettledResult<Uint8Array<ArrayBuffer> | null>;
@@ -206,8 +194,7 @@ function noteEmpty(following: Following): void {
   });
 }
 
-/** @throws {AppError} unavailable */
-function failLacking(following: Following, id: SegmentId, problem: string): never {
+function failLacking(following: Following, id: ObjectId, problem: string): never {
   following.lacks = slotKey(id);
   fail("unavailable", `waiting for a base of the primary: ${problem}`);
 }
@@ -227,14 +214,11 @@ async function lookAtLog(following: Following): Promise<string | null> {
   const { storage, machine, next, ahead } = following;
   const startedMs = machine.monotonicMs();
   const reads = Array.from({ length: ahead }, (_, at) => {
-    const key = slotKey({ ...next, number: next.number + at });
+    const key = slotKey(shift(next, at));
     return at < MAX_WHOLE ? storage.get(key) : storage.get(key, HEAD_BYTES);
   });
   const beating = orNull(readHeartbeat(storage, next.generation));
-  const [[beat], found] = await Promise.all([
-    Promise.allSettled([beating]),
-    Promise.allSettled(reads),
-  ]);
+  const [beat, ...found] = await Promise.allSettled([beating, ...reads]);
   const used = appendAll(following, found);
   following.ahead = Math.min(Math.max(2 * used, 1), MAX_AHEAD);
   noteEmpty(following);
@@ -260,13 +244,13 @@ function lookForBase(following: Following): Promise<BaseOfEnd> {
 }
 
 /**
- * @param state what changes as long as another server writes
- * @returns for how long that must not change until this server may take over, in ms; 0 if it may
+ * Notes what changes as long as another server writes.
+ * @returns for how much longer that must not change until this server may take over, in ms; 0 if it may
  */
-function restMsOf(following: Following, state: string): number {
+function noteState(following: Following, state: string): number {
   const { ended, generation, intervalMs } = following;
   const neededMs = patienceMs(following, intervalMs);
-  const stillMs = following.stillMsOf(state);
+  const stillMs = following.observe(state);
   if (stillMs === 0) Object.assign(following, { base: null, isTakingOver: false });
   else if (2 * stillMs >= neededMs) void lookForBase(following);
   const { isTakingOver } = following;
@@ -295,47 +279,44 @@ function beginTakeOver(following: Following): void {
   following.isTakingOver = true;
 }
 
-/**
- * @returns the slot to seal
- * @throws {AppError} unavailable if a segment is missing that others confirm
- * @throws {AppError} as {@link failContinued}
- */
-async function requireWhole(following: Following): Promise<SegmentId> {
+/** @returns the slot to seal. @throws {AppError} unavailable if a segment is missing that others confirm */
+async function requireWhole(following: Following): Promise<ObjectId> {
   const { storage, next } = following;
   const record = await findGeneration(storage, next.generation + 1);
-  const { segments, loss, sealFrom, isSealed } = await readLog(storage, next, null, 0);
-  const missing = { ...next, number: next.number + segments.length };
-  if (loss !== null) failLacking(following, missing, loss);
+  const { segments, loss, sealFrom, isSealed } = await readLog(storage, next);
+  if (loss !== null) failLacking(following, shift(next, segments.length), loss);
   if (record !== null && !isSealed) failContinued();
   return sealFrom;
 }
 
 /**
  * Prepares the copy and the record with which this server continues the archive. The copy is still one until it does.
- * @param before the end of the newest log, which is sealed
+ * @param end of the newest log, which is sealed
  * @param hasAll whether nothing is missing that was acknowledged
  */
-function prepare(following: Following, ended: Seal, before: SegmentId, hasAll: boolean): void {
+function prepareClaim(following: Following, ended: Seal, end: ObjectId, hasAll: boolean): void {
   const { files, copy, machine, generation, commit, last } = following;
-  const parent = { generation: ended.generation, number: ended.number - 1 };
-  const log = { number: before.generation + 1, previousEnd: before.number, parent };
-  const own = { archive: generation.archive, name: machine.newId(), holder: files.holder, commit };
   // Otherwise this server continues the WAL.
   const isInFile = copy.truncateWal() === null;
-  markCopy(files, last, generation.name, isInFile);
-  prepareMarker(files, own.name, true);
-  following.taken = {
-    record: { ...log, ...own, identity: files.lockIdentity() },
-    hasAll,
-    isInFile,
+  const record: Generation = {
+    number: end.generation + 1,
+    archive: generation.archive,
+    name: machine.newId(),
+    previousEnd: end.number,
+    parent: shift(ended, -1),
+    identity: files.lockIdentity(),
+    holder: files.holder,
+    commit,
   };
+  markCopy(files, last, generation.name, isInFile, [record.name]);
+  following.claim = { record, hasAll, isInFile };
 }
 
 /** Another server has begun a generation after the log of this one has ended. */
 function continueWith(following: Following, ended: Seal, generation: Generation): void {
   const { parent } = generation;
-  const end = { generation: ended.generation, number: ended.number - 1 };
-  if (parent !== null && isSameSegment(parent, end))
+  const end = shift(ended, -1);
+  if (isSameSegment(parent, end))
     return void Object.assign(following, beginLog(following, generation, 1));
   // The copy has segments that the archive has lost.
   if (parent?.generation === end.generation) failContinued();
@@ -356,20 +337,16 @@ async function lookForNext(following: Following, ended: Seal): Promise<number> {
   // Nothing is acknowledged in a log that has ended.
   noteFresh(following, startedMs);
   const mayEnd = isTakingOver || (await isPromoted(storage, ended));
-  const restMs = mayEnd ? 0 : restMsOf(following, "ended");
+  const restMs = mayEnd ? 0 : noteState(following, "ended");
   if (restMs > 0) return Math.min(restMs, STORAGE_POLL_MS);
   beginTakeOver(following);
-  const before = { generation: ended.generation, number: ended.number - 1 };
-  prepare(following, ended, before, generation.commit === "sync" || ended.kind === "closed");
+  const hasAll = generation.commit === "sync" || ended.kind === "closed";
+  prepareClaim(following, ended, shift(ended, -1), hasAll);
   return 0;
 }
 
 /** Looks at those who have begun anew. @returns when to look again, in ms */
-async function lookForAnew(
-  following: Following,
-  ended: Seal,
-  look: ReturnType<typeof watchAnew>,
-): Promise<number> {
+async function lookForAnew(following: Following, ended: Seal, look: LookAtAnew): Promise<number> {
   const startedMs = following.machine.monotonicMs();
   const found = await look();
   if (found.found === "a base") failCopyBroken("another server has begun anew");
@@ -378,52 +355,45 @@ async function lookForAnew(
     if (found.isFresh) noteFresh(following, startedMs);
     return STORAGE_POLL_MS;
   }
-  if (found.found === "the end") prepare(following, ended, found.end, found.hasAll);
+  if (found.found === "the end") prepareClaim(following, ended, found.end, found.hasAll);
   else continueWith(following, ended, found.generation);
   return 0;
 }
 
-/** Reads what is new, and prepares to take over if it is time. @returns when to look again, in ms */
+/** Reads what is new, and prepares a claim if it is time. @returns when to look again, in ms */
 async function step(following: Following): Promise<number> {
-  const { storage, machine, files, ended, lookAtAnew } = following;
+  const { storage, ended, lookAtAnew } = following;
   following.waitsFor = null;
   if (ended !== null && lookAtAnew !== null) return lookForAnew(following, ended, lookAtAnew);
   if (ended !== null) return lookForNext(following, ended);
   const state = await lookAtLog(following);
-  const restMs = state === null ? 0 : restMsOf(following, state);
+  const restMs = state === null ? 0 : noteState(following, state);
   if (state === null || restMs > 0) return Math.min(restMs, STORAGE_POLL_MS);
   const from = await requireWhole(following);
   beginTakeOver(following);
-  const sealer = { writer: machine.newId(), holder: files.holder };
-  await seal(storage, from, sealer, machine.nowMs(), MAX_SENDING);
+  await seal(storage, from, sealerOf(following), MAX_SENDING);
   return 0;
 }
 
-/** How a server that has taken over continues the archive. */
-export interface TakenOver {
-  readonly continuation: Continuation;
-  /** Whether everything is there that the other server has acknowledged, so that the change feed keeps its name. */
-  readonly hasAll: boolean;
-}
-
-/** @returns `null` if there is nothing to continue yet, or another server was faster */
-async function take(following: Following): Promise<TakenOver | null> {
-  const { files, storage, taken, last, end: previous, timeMs, generation } = following;
-  if (taken === null) return null;
-  const { record, hasAll } = taken;
+/** @returns how this server continues the archive; `null` if it has no claim yet, or another server was faster */
+async function takeOver(following: Following) {
+  const { files, storage, claim, last, end: previous, timeMs, generation } = following;
+  if (claim === null) return null;
+  const { record, hasAll } = claim;
   const base = lookForBase(following);
   if (await createRecord(storage, record)) {
     const { newest, damage } = await base;
     const since = { previous, last, timeMs: Math.max(timeMs, newest?.timeMs ?? 0) };
-    return { continuation: { generation: record, ...since, newest, damage }, hasAll };
+    const continuation: Continuation = { generation: record, ...since, newest, damage };
+    return { continuation, hasAll };
   }
-  Object.assign(following, { taken: null, isTakingOver: false });
-  markCopy(files, last, generation.name, taken.isInFile);
+  Object.assign(following, { claim: null, isTakingOver: false });
+  markCopy(files, last, generation.name, claim.isInFile);
   return null;
 }
 
 /** Steps until the copy has all of a log that this server may continue. @throws the reason of the signal */
-async function untilTakenOver(following: Following, announcing: Announcing): Promise<TakenOver> {
+async function untilTakenOver(following: Following, announcing: Announcing) {
   const { files, storage, machine, problems, signal } = following;
   let stuckSinceMs: number | null = null;
   for (;;) {
@@ -432,8 +402,8 @@ async function untilTakenOver(following: Following, announcing: Announcing): Pro
     const { lacks } = following;
     let waitMs = STORAGE_POLL_MS;
     try {
-      const taken = await take(following);
-      if (taken !== null) return taken;
+      const takenOver = await takeOver(following);
+      if (takenOver !== null) return takenOver;
       waitMs = await step(following);
       const { waitsFor } = following;
       if (waitsFor === null) problems.clear("following");
@@ -459,32 +429,18 @@ async function untilTakenOver(following: Following, announcing: Announcing): Pro
 /**
  * Returns when the copy has all that the archive has, and this server has begun the next generation. Until then, the copy
  * can be read.
+ * @returns `hasAll` is whether the copy has everything that the other server has acknowledged
  * @throws {AppError} with a cause of {@link endsCopy} if nothing continues the copy
  * @throws the reason of the signal
  */
-export async function follow(options: FollowOptions): Promise<TakenOver> {
-  const { files, database, start, storage, takeoverMs, machine, log } = options;
+export async function follow(options: FollowOptions) {
+  const { files, database, start, storage, machine } = options;
   using copy = database.openCopy(start.end);
   const generation = await readGeneration(withRetries(storage, machine), start.last.generation);
-  const problems = createProblems(log, machine, options.onWaiting);
-  const following: Following = {
-    ...options,
-    ...beginLog(options, generation, start.last.number + 1),
-    ...start,
-    copy,
-    problems,
-    ahead: 1,
-    intervalMs: HEARTBEAT_MS,
-    freshMs: machine.monotonicMs(),
-    lacks: null,
-    waitsFor: null,
-    base: null,
-    taken: null,
-  };
-  const { holder } = files;
-  const own = () => ({ holder, takeoverMs, lacks: following.lacks, canWrite: canWrite(files) });
-  await using announcing = announceRegularly(storage, own, machine, (error) =>
-    problems.report("following", error),
+  const following = createFollowing(options, copy, generation);
+  const state = () => ({ lacks: following.lacks, canWrite: canWrite(files) });
+  await using announcing = announceRegularly(options, state, (error) =>
+    following.problems.report("following", error),
   );
   try {
     return await untilTakenOver(following, announcing);

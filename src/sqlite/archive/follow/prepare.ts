@@ -5,8 +5,8 @@ import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import { meaningOf } from "../../file/errors.ts";
 import { type ServerContext, UNUSABLE } from "../context.ts";
 import { decodeSegment, type Generation, HEAD_BYTES } from "../format.ts";
-import { generationKey, prefixes, type SegmentId, slotKey } from "../keys.ts";
-import type { DatabaseFiles, WalPosition } from "../machine.ts";
+import { generationKey, type ObjectId, prefixes, shift, slotKey } from "../keys.ts";
+import type { DatabaseFiles } from "../machine.ts";
 import { createProblems } from "../problems.ts";
 import {
   areVoid,
@@ -22,15 +22,15 @@ import {
 import { markerOfRestored, type Restored, restoreTo } from "../read/rebuild.ts";
 import { STORAGE_POLL_MS, untilStill } from "../read/still.ts";
 import { announceRegularly } from "../write/announcement.ts";
-import { seal } from "../write/log.ts";
+import { seal, sealerOf } from "../write/log.ts";
 import { watchAnew } from "./anew.ts";
 
 /** The storage repeats calls that fail. */
-export type EnsureOptions = ServerContext &
+type PrepareOptions = ServerContext &
   Pick<ArchiveSettings, "restore" | "standby" | "takeoverMs" | "wasSuperseded">;
 
 /** Restores the newest state where there is no database, or an empty one, or in the place of the copy of a standby. */
-async function restoreNewest(options: EnsureOptions): Promise<Restored> {
+async function restoreNewest(options: PrepareOptions): Promise<Restored> {
   const { files, machine, storage, log } = options;
   const { path } = files;
   try {
@@ -49,29 +49,24 @@ async function restoreNewest(options: EnsureOptions): Promise<Restored> {
 }
 
 /** Waits until no server writes to the newest log, and seals it, so that none can add to what is restored. */
-async function sealNewest(
-  { storage, files, machine, signal, log, standby }: EnsureOptions,
-  catalog: Catalog,
-): Promise<void> {
+async function sealNewest(options: PrepareOptions, catalog: Catalog): Promise<void> {
+  const { storage, machine, signal, log, standby } = options;
   const newest = requireNewest(catalog);
-  const { tail } = await readEnd(storage, catalog);
+  const { tail } = await readEnd(catalog);
   if (tail === null || tail.isSealed) return;
   // It has begun since this one has looked for it.
   if (standby) fail("unavailable", "waiting for another server, which has begun the archive");
   log("info", "waiting for the archive", { holder: newest?.holder ?? "" });
   await untilStill(storage, tail.sealFrom, machine, signal);
-  const sealer = { writer: machine.newId(), holder: files.holder };
-  await seal(storage, tail.sealFrom, sealer, machine.nowMs());
+  await seal(storage, tail.sealFrom, sealerOf(options));
 }
 
 /**
- * Restores a missing database from its archive, or refuses to create an empty one instead, also if the archive has no base
- * yet or any more.
- * @throws {AppError} operator if the database is missing, and must not be restored or cannot be
- * @throws {AppError} unavailable if the database is missing and the storage is unreachable
+ * Restores a missing database from its archive.
+ * @throws {AppError} operator if it must not be restored or cannot be, e.g. because the archive has no base yet or any more
  * @throws the reason of the signal
  */
-export async function ensureDatabase(options: EnsureOptions): Promise<void> {
+export async function ensureDatabase(options: PrepareOptions): Promise<void> {
   const { files, storage, restore, standby } = options;
   const { path } = files;
   if (files.bytes() > 0) return;
@@ -95,22 +90,13 @@ export async function ensureDatabase(options: EnsureOptions): Promise<void> {
   await restoreNewest(options);
 }
 
-export interface CopyStart {
-  /** The last segment that is in it. */
-  readonly last: SegmentId;
-  /** Where that ends; `null` if it was deleted, or is before the first one. */
-  readonly end: WalPosition | null;
-  /** The copy has all commits up to this time. */
-  readonly timeMs: number;
-}
-
 /** Segments that are read at the same time. */
 const MAX_READS = 8;
 /** Time between two attempts to restore. Each may download all of the database: it is at least as long as the last one. */
 const RESTORE_RETRY_MS = 5_000;
 
 /** @returns the last segment in the database, if the archive has all of it, so that later ones can be appended */
-export function followableFrom(files: DatabaseFiles): SegmentId | null {
+export function followableFrom(files: DatabaseFiles): ObjectId | null {
   const marker = files.readMarker();
   if (marker?.complete == null || marker.complete.file !== files.state()) return null;
   // The WAL of a copy has segments of the archive. Any other one has writes that the archive does not have.
@@ -122,22 +108,22 @@ export function followableFrom(files: DatabaseFiles): SegmentId | null {
  * @param last `null` if it is unknown, so that the copy cannot be continued
  * @param name of the newest generation
  * @param isInFile whether nothing of it is in the WAL only
+ * @param names of the generation that this server tries to begin
  */
 export function markCopy(
   files: DatabaseFiles,
-  last: SegmentId | null,
+  last: ObjectId | null,
   name: string,
   isInFile = true,
+  names: readonly string[] = [],
 ): void {
   const archive = files.readMarker()?.archive ?? null;
   const complete = last === null || !isInFile ? null : { ...last, file: files.state() };
-  const restored = { names: [name], last };
-  files.writeMarker({ archive, names: [], complete, restored, isCopy: true });
+  files.writeMarker({ archive, names, complete, restored: { names: [name], last }, isCopy: true });
 }
 
-/** @returns the segment before this one; `null` if there is none */
-async function previousOf(storage: ObjectStorage, id: SegmentId): Promise<SegmentId | null> {
-  if (id.number > 1) return { ...id, number: id.number - 1 };
+async function previousOf(storage: ObjectStorage, id: ObjectId): Promise<ObjectId | null> {
+  if (id.number > 1) return shift(id, -1);
   const { parent } = await readGeneration(storage, id.generation);
   return parent === null || parent.number > 0 ? parent : previousOf(storage, parent);
 }
@@ -147,15 +133,15 @@ async function previousOf(storage: ObjectStorage, id: SegmentId): Promise<Segmen
  * it has is in the database as well.
  * @throws {AppError} operator if a segment is missing or damaged
  */
-async function rebuildWal({ storage, files }: EnsureOptions, last: SegmentId): Promise<void> {
+async function rebuildWal({ storage, files }: PrepareOptions, last: ObjectId): Promise<void> {
   using wal = files.beginWal();
-  let next: SegmentId | null = last;
+  let next: ObjectId | null = last;
   while (next !== null) {
-    const { generation, number }: SegmentId = next;
-    const count = Math.min(number, MAX_READS);
-    const ids = Array.from({ length: count }, (_, at) => ({ generation, number: number - at }));
+    const from: ObjectId = next;
+    const count = Math.min(from.number, MAX_READS);
+    const ids = Array.from({ length: count }, (_, at) => shift(from, -at));
     const bodies = await Promise.all(ids.map((id) => storage.get(slotKey(id))));
-    next = await previousOf(storage, { generation, number: number - count + 1 });
+    next = await previousOf(storage, shift(from, 1 - count));
     for (const [at, id] of ids.entries()) {
       const body = bodies[at] ?? fail("operator", `${slotKey(id)} is missing`);
       const { header, bytes } = decodeSegment(id, body);
@@ -170,11 +156,10 @@ async function rebuildWal({ storage, files }: EnsureOptions, last: SegmentId): P
 
 /** Waits for the record of the server that has ended this log. @returns whether there is one in time */
 async function untilContinued(
-  { storage, machine, signal, onWaiting }: EnsureOptions,
+  { storage, machine, signal, onWaiting, takeoverMs, wasSuperseded }: PrepareOptions,
   { number }: Generation,
-  waitMs: number,
 ): Promise<boolean> {
-  const endMs = machine.monotonicMs() + waitMs;
+  const endMs = machine.monotonicMs() + (wasSuperseded ? 2 * takeoverMs : 0);
   while ((await storage.get(generationKey(number + 1), HEAD_BYTES)) === null) {
     signal.throwIfAborted();
     if (machine.monotonicMs() >= endMs) return false;
@@ -184,19 +169,30 @@ async function untilContinued(
   return true;
 }
 
+/** @returns whether another server has the newest generation, and the database is missing, or can become a copy of that */
+async function mustFollow(options: PrepareOptions, newest: Generation): Promise<boolean> {
+  const { files } = options;
+  if (files.bytes() === 0) return true;
+  const marker = files.readMarker();
+  const isOwn = marker?.names.includes(newest.name);
+  if (isOwn && !(await untilContinued(options, newest))) return false;
+  const isSame = (marker?.archive ?? newest.archive) === newest.archive;
+  return isSame && (marker?.isCopy === true || followableFrom(files) !== null);
+}
+
 /**
  * Restores a copy as soon as that succeeds: when the archive has a base, the disk has room for it, or a server has written
  * again what is missing, which this one announces.
  * @returns its last segment; `null` if the archive never had a base, and the server that was to write it has ended
  * @throws the reason of the signal
  */
-async function restoreCopy(options: EnsureOptions, newest: Generation): Promise<SegmentId | null> {
-  const { files, storage, machine, takeoverMs, signal, log } = options;
+async function restoreCopy(options: PrepareOptions, newest: Generation): Promise<ObjectId | null> {
+  const { machine, signal, log } = options;
   const problems = createProblems(log, machine, options.onWaiting);
   const look = watchAnew(options, 0, newest);
   let lacks: string | null = null;
-  const own = () => ({ holder: files.holder, takeoverMs, lacks, canWrite: false });
-  await using announcing = announceRegularly(storage, own, machine, () => {});
+  const state = () => ({ lacks, canWrite: false });
+  await using announcing = announceRegularly(options, state, () => {});
   const note = (isLacking: boolean) => {
     const found = isLacking ? prefixes.bases : null;
     if (found === lacks) return;
@@ -227,44 +223,39 @@ async function restoreCopy(options: EnsureOptions, newest: Generation): Promise<
   }
 }
 
+export type CopyStart = Awaited<ReturnType<typeof continueCopy>>;
+
 /** @param id of the last segment in the database. @returns the copy, whose WAL continues after that */
-async function continueCopy(
-  options: EnsureOptions,
-  { generation, number }: SegmentId,
-  newest: Generation,
-): Promise<CopyStart> {
+async function continueCopy(options: PrepareOptions, id: ObjectId, newest: Generation) {
   const { files, storage } = options;
-  const id = { generation, number };
+  // The marker has more.
+  const last = shift(id, 0);
   files.discardWal();
-  const head = await readHead(storage, id);
+  const head = await readHead(storage, last);
   // First: the next start writes the WAL of a copy again.
-  markCopy(files, id, newest.name);
-  if (head?.kind === "segment") await rebuildWal(options, id);
-  const end = head?.kind === "segment" ? head.end : null;
-  return { last: id, end, timeMs: head?.timeMs ?? 0 };
+  markCopy(files, last, newest.name);
+  const isThere = head?.kind === "segment";
+  if (isThere) await rebuildWal(options, last);
+  return {
+    last,
+    /** Of the last segment; `null` if that was deleted, or is before the first one. */
+    end: isThere ? head.end : null,
+    /** The copy has all commits up to this time. */
+    timeMs: head?.timeMs ?? 0,
+  };
 }
 
 /**
  * Call it while no process has the database open.
- * @param waitMs for the server that has ended the log of this one
- * @returns the copy; `null` if the newest log is that of this server, or there is none, or the database is no copy, or
- * no generation ever had a base: then the archiver compares it with the archive, and continues that or refuses the database
+ * @returns the copy; `null` if there is nothing to follow: then the archiver compares the database with the archive, and
+ * continues that, begins it, or refuses the database
  * @throws {AppError} operator if the archive cannot be read
  * @throws the reason of the signal, or an AppError, unavailable, if that is aborted
  */
-export async function prepareCopy(options: EnsureOptions, waitMs = 0): Promise<CopyStart | null> {
-  const { files, storage } = options;
-  if (!(await isUsed(storage))) return null;
-  const catalog = await readCatalog(storage);
-  const newest = requireNewest(catalog);
-  if (newest === null) return null;
-  const marker = files.readMarker();
-  const isThere = files.bytes() > 0;
-  const isOwn = isThere && marker?.names.includes(newest.name);
-  if (isOwn && !(await untilContinued(options, newest, waitMs))) return null;
-  const isOther = isThere && (marker?.archive ?? newest.archive) !== newest.archive;
-  const last = followableFrom(files);
-  if (isOther || (isThere && last === null && !marker?.isCopy)) return null;
+export async function prepareCopy(options: PrepareOptions): Promise<CopyStart | null> {
+  const newest = requireNewest(await readCatalog(options.storage));
+  if (newest === null || !(await mustFollow(options, newest))) return null;
+  const last = followableFrom(options.files);
   if (last !== null)
     try {
       return await continueCopy(options, last, newest);

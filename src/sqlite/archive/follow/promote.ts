@@ -17,25 +17,23 @@ import { fence, type Sealer, seal } from "../write/log.ts";
 const NO_STANDBY = `no standby has announced itself within ${MAX_SILENCE_MS / 1000} s by the clock of this machine: start one, or add --force`;
 
 async function requireStandby(storage: ObjectStorage, primary: string, nowMs: number) {
-  const announcement = await readAnnouncement(storage);
+  const found = await readAnnouncement(storage);
   // The primary announced itself before it took over.
-  if (announcement === null || announcement.holder === primary) return fail("operator", NO_STANDBY);
-  const { holder, timeMs, canWrite } = announcement;
-  return canWrite && Math.abs(nowMs - timeMs) <= MAX_SILENCE_MS
-    ? holder
-    : fail("operator", NO_STANDBY);
+  const canTakeOver = found !== null && found.holder !== primary && found.canWrite;
+  if (canTakeOver && Math.abs(nowMs - found.timeMs) <= MAX_SILENCE_MS) return found.holder;
+  return fail("operator", NO_STANDBY);
 }
 
 /** @returns the newest generation, and how its log ends */
 async function requireSoundEnd(storage: ObjectStorage) {
   const catalog = await readCatalog(storage);
   const newest = requireNewest(catalog) ?? fail("operator", "the archive is empty");
-  const { history, tail } = await readEnd(storage, catalog);
+  const { history, tail } = await readEnd(catalog);
   const isAnew =
     history?.tail == null && (await areVoid(storage, history?.lastGeneration ?? 0, newest.number));
   if (tail === null || (history?.tail == null && !isAnew))
     return fail("operator", `generation ${newest.number} has no complete base`);
-  const damage = history === null ? null : (await readLastHeader(storage, history)).damage;
+  const damage = history === null ? null : (await readLastHeader(history)).damage;
   if (damage !== null) fail("operator", `the archive is damaged: ${damage}`);
   return { newest, tail };
 }
@@ -54,13 +52,13 @@ export async function promote(
   const { newest, tail } = await requireSoundEnd(storage);
   const { number: generation, holder } = newest;
   const standby = isForced ? null : await requireStandby(storage, holder, nowMs);
-  const sealer = { ...own, promoted: true };
+  const sealer = { ...own, timeMs: nowMs, promoted: true };
   const { isSealed, sealFrom } = tail;
-  const from = isSealed ? sealFrom : await fence(storage, sealFrom, sealer, nowMs);
-  const end = await seal(storage, from, sealer, nowMs);
+  const from = isSealed ? sealFrom : await fence(storage, sealFrom, sealer);
+  const end = await seal(storage, from, sealer);
   const found = await readHead(storage, { generation, number: end + 1 });
   const hadEnded = found?.writer !== own.writer;
   // The end is that of a server, which has stopped, or was to continue the archive.
-  if (hadEnded) await seal(storage, { generation, number: end + 2 }, sealer, nowMs);
+  if (hadEnded) await seal(storage, { generation, number: end + 2 }, sealer);
   return { generation, holder, hadEnded, standby };
 }

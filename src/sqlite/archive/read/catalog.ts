@@ -5,24 +5,19 @@
  */
 import { fail } from "../../../base/error.ts";
 import type { ArchivedRange } from "../../../domain/archive.ts";
-import type { ObjectStorage } from "../../../domain/object-storage.ts";
+import { mapBounded, type ObjectStorage } from "../../../domain/object-storage.ts";
 import {
   type Base,
   damageOf,
   decodeBase,
   decodeGeneration,
   decodeHead,
-  decodeJson,
+  decodeHeartbeat,
   failDamaged,
   type Generation,
   HEAD_BYTES,
-  HEARTBEAT_MS,
-  isNumber,
-  isWithin,
+  type Head,
   MAX_SENDING,
-  type Seal,
-  type SegmentHeader,
-  type Slot,
 } from "../format.ts";
 import {
   baseKey,
@@ -30,23 +25,22 @@ import {
   generationKey,
   heartbeatKey,
   logPrefix,
+  type ObjectId,
   parseKey,
   parseSlotKey,
   prefixes,
-  type SegmentId,
   SLOTS_PER_BLOCK,
+  shift,
   slotKey,
 } from "../keys.ts";
 import type { Progress } from "../machine.ts";
 
-/** How often something that seems to be missing is looked for: a server may write meanwhile. */
+/** What seems to be missing is looked for so often: a server may write meanwhile. */
 const MAX_LOOKS = 3;
 /** Slots that may follow the first seal: of a server that did not know of it, and the seals of promotions. */
 const MAX_AFTER_SEAL = 2 * MAX_SENDING;
-/** Small objects that are read at the same time. */
-const MAX_READS = 16;
 
-interface StoredSegment extends SegmentId {
+interface StoredSegment extends ObjectId {
   /** As stored: compressed. */
   readonly bytes: number;
 }
@@ -56,23 +50,9 @@ export interface LogExtent {
   readonly segments: readonly StoredSegment[];
   readonly isSealed: boolean;
   /** The first slot that may be sealed: segments before it are known to have been stored. */
-  readonly sealFrom: SegmentId;
+  readonly sealFrom: ObjectId;
   /** What is missing; `null` if nothing is. */
   readonly loss: string | null;
-}
-
-/** Runs work for each item, several at the same time. @returns the results, in the order of the items */
-async function mapBounded<Item, Result>(
-  items: readonly Item[],
-  work: (item: Item) => Promise<Result>,
-): Promise<Result[]> {
-  const results: Result[] = [];
-  const rest = items.entries();
-  const runRest = async () => {
-    for (const [at, item] of rest) results[at] = await work(item);
-  };
-  await Promise.all(Array.from({ length: MAX_READS }, runRest));
-  return results;
 }
 
 /** @returns `null` if it is damaged, and the reason is not needed */
@@ -92,7 +72,7 @@ export async function orNull<Result>(work: Promise<Result>): Promise<Result | nu
  */
 async function listSlots(
   storage: ObjectStorage,
-  from: SegmentId,
+  from: ObjectId,
   end: number | null,
 ): Promise<StoredSegment[]> {
   const slots: StoredSegment[] = [];
@@ -112,7 +92,7 @@ async function listSlots(
   return slots.sort((a, b) => a.number - b.number);
 }
 
-export function soundHead(id: SegmentId, body: Uint8Array): SegmentHeader | Seal | null {
+export function soundHead(id: ObjectId, body: Uint8Array): Head | null {
   try {
     return decodeHead(id, body);
   } catch {
@@ -121,45 +101,22 @@ export function soundHead(id: SegmentId, body: Uint8Array): SegmentHeader | Seal
 }
 
 /** @returns what is in the slot, without the contents of a segment; `null` if it is empty or damaged */
-export async function readHead(storage: Pick<ObjectStorage, "get">, id: SegmentId) {
+export async function readHead(storage: ObjectStorage, id: ObjectId) {
   const body = await storage.get(slotKey(id), HEAD_BYTES);
   return body === null ? null : soundHead(id, body);
 }
 
-/**
- * @param end the slot of the seal. Segments that arrived late can be between it and the seal of a promotion
- * @returns whether a standby may take over without waiting
- */
-export async function isPromoted(storage: Pick<ObjectStorage, "get">, end: SegmentId) {
-  const slots = Array.from({ length: MAX_SENDING + 2 }, (_, at) => ({
-    ...end,
-    number: end.number + at,
-  }));
-  const heads = await Promise.all(slots.map((slot) => readHead(storage, slot)));
+/** @returns whether a standby need not wait. Segments that arrived late can be between the end and that seal */
+export async function isPromoted(storage: ObjectStorage, end: ObjectId): Promise<boolean> {
+  const read = (_: unknown, at: number) => readHead(storage, shift(end, at));
+  const heads = await Promise.all(Array.from({ length: MAX_SENDING + 2 }, read));
   return heads.some((head) => head !== null && head.kind !== "segment" && head.promoted === true);
 }
 
-export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirmed"> {
-  /** No two of a generation are equal. */
-  readonly sequence: number;
-  /** Time until the next one. */
-  readonly intervalMs: number;
-  /** Whether the generation has a base, or continues another one. Earlier versions did not say it. */
-  readonly hasBase?: boolean;
-}
-
-/**
- * @returns `null` if there is none
- * @throws {AppError} operator if it is damaged
- */
-export async function readHeartbeat(storage: Pick<ObjectStorage, "get">, generation: number) {
-  const key = heartbeatKey(generation);
-  const body = await storage.get(key, HEAD_BYTES);
-  const isSound = (beat: Heartbeat) =>
-    beat.generation === generation &&
-    [beat.confirmed, beat.sequence].every(isNumber) &&
-    isWithin(beat.intervalMs, 1, HEARTBEAT_MS);
-  return body === null ? null : decodeJson(key, body, isSound);
+/** @returns `null` if there is none. @throws {AppError} operator if it is damaged */
+export async function readHeartbeat(storage: ObjectStorage, generation: number) {
+  const body = await storage.get(heartbeatKey(generation), HEAD_BYTES);
+  return body === null ? null : decodeHeartbeat(generation, body);
 }
 
 /**
@@ -169,9 +126,9 @@ export async function readHeartbeat(storage: Pick<ObjectStorage, "get">, generat
  */
 export async function readLog(
   storage: ObjectStorage,
-  from: SegmentId,
-  end: number | null,
-  confirmed: number,
+  from: ObjectId,
+  end: number | null = null,
+  confirmed = 0,
 ): Promise<LogExtent> {
   const { generation } = from;
   for (let look = 1; ; look += 1) {
@@ -200,23 +157,21 @@ export async function readLog(
     const loss =
       number <= stored ? `segment ${number} of generation ${generation} is missing` : silence;
     if (loss !== null && look < MAX_LOOKS) continue;
-    const sealFrom = {
-      generation,
-      number: last === null ? Math.max(number, stored + 1) : last + 1,
-    };
-    return { segments, isSealed: last !== null, sealFrom, loss };
+    const next = last === null ? Math.max(number, stored + 1) : last + 1;
+    return { segments, isSealed: last !== null, sealFrom: { generation, number: next }, loss };
   }
 }
 
 /** Greater than what follows a prefix in any key. */
 const LAST_KEY = "~";
 
-export interface StoredBase extends Base {
+interface StoredBase extends Base {
   /** What of it is damaged; `null` if nothing is known to be. */
   readonly damage: string | null;
 }
 
 export interface Catalog {
+  readonly storage: ObjectStorage;
   /** Number of the newest generation; 0 if no server has written to the archive. */
   readonly newest: number;
   /** Those from the generation of the oldest base on, oldest first, without those that are missing or damaged. */
@@ -227,11 +182,12 @@ export interface Catalog {
 
 /** A base, and all segments since. */
 export interface History {
+  readonly catalog: Catalog;
   readonly base: StoredBase;
   /** Those before what is missing. */
   readonly segments: readonly StoredSegment[];
   /** The last segment, which may be that before the first one of the base. */
-  readonly last: SegmentId;
+  readonly last: ObjectId;
   /** The newest generation that continues the base, perhaps through others. */
   readonly lastGeneration: number;
   /** The end of the newest log; `null` if another generation has begun anew since. */
@@ -240,23 +196,19 @@ export interface History {
 }
 
 /** @returns `null` if it is missing. @throws {AppError} operator if it is damaged */
-export async function findGeneration(
-  storage: Pick<ObjectStorage, "get">,
-  number: number,
-): Promise<Generation | null> {
+export async function findGeneration(storage: ObjectStorage, number: number) {
   const body = await storage.get(generationKey(number), HEAD_BYTES);
   return body === null ? null : decodeGeneration(number, body);
 }
 
 /** @throws {AppError} operator if it is missing or damaged */
 export async function readGeneration(storage: ObjectStorage, number: number): Promise<Generation> {
-  return (
-    (await findGeneration(storage, number)) ?? failDamaged(generationKey(number), "is missing")
-  );
+  const found = await findGeneration(storage, number);
+  return found ?? failDamaged(generationKey(number), "is missing");
 }
 
 /** @returns `null` if it was deleted since it was listed */
-async function readBase(storage: ObjectStorage, id: SegmentId): Promise<StoredBase | null> {
+async function readBase(storage: ObjectStorage, id: ObjectId): Promise<StoredBase | null> {
   try {
     const body = await storage.get(baseKey(id));
     return body === null ? null : { ...decodeBase(id, body), damage: null };
@@ -271,14 +223,13 @@ async function readBase(storage: ObjectStorage, id: SegmentId): Promise<StoredBa
   }
 }
 
-export async function isUsed(storage: Pick<ObjectStorage, "list">): Promise<boolean> {
+export async function isUsed(storage: ObjectStorage): Promise<boolean> {
   for (const prefix of Object.values(prefixes))
     if ((await storage.list(prefix, 1)).length > 0) return true;
   return false;
 }
 
-/** @returns what the objects with this prefix are */
-async function listIds(storage: ObjectStorage, prefix: string, keyOf: (id: SegmentId) => string) {
+async function listIds(storage: ObjectStorage, prefix: string, keyOf: (id: ObjectId) => string) {
   const ids = (await storage.list(prefix)).map(({ key }) => parseKey(key, keyOf));
   return ids.filter((id) => id !== null);
 }
@@ -310,7 +261,7 @@ export async function readCatalog(storage: ObjectStorage): Promise<Catalog> {
     const generations = new Map(sound.map((record) => [record.number, record]));
     const counted = ids.filter(({ generation }) => !isVoid({ generations }, generation));
     const bases = await mapBounded(counted, (id) => readBase(storage, id));
-    return { newest, generations, bases: bases.filter((base) => base !== null) };
+    return { storage, newest, generations, bases: bases.filter((base) => base !== null) };
   }
 }
 
@@ -322,10 +273,9 @@ type Generations = Pick<Catalog, "generations">;
  * @returns whether it is one of those
  */
 function isVoid({ generations }: Generations, number: number): boolean {
-  return [...generations.values()].some(
-    (record) =>
-      record.number > number && record.parent !== null && record.parent.generation < number,
-  );
+  const isAfter = (record: Generation) =>
+    record.number > number && record.parent !== null && record.parent.generation < number;
+  return generations.values().some(isAfter);
 }
 
 /** @returns whether it never had a base. A server says in its heartbeat that it has one before it relies on that */
@@ -339,10 +289,7 @@ async function lacksBase(storage: ObjectStorage, number: number): Promise<boolea
   return first === undefined || (head !== null && head.kind !== "segment");
 }
 
-/**
- * @param after number of the generation before them
- * @returns whether all of them have begun anew, and none ever had a base
- */
+/** @returns whether all generations after that number have begun anew, and none of them ever had a base */
 export async function areVoid(
   storage: ObjectStorage,
   after: number,
@@ -356,22 +303,18 @@ export async function areVoid(
   return !lacking.includes(false);
 }
 
-/**
- * @returns the newest record; `null` if the archive is empty
- * @throws {AppError} operator if it is missing or damaged, so that it is unknown whose the archive is
- */
+/** @returns `null` if the archive is empty. @throws {AppError} operator if its record is lost, which says whose it is */
 export function requireNewest({ newest, generations }: Catalog): Generation | null {
   if (newest === 0) return null;
   return generations.get(newest) ?? failDamaged(generationKey(newest), "is missing or damaged");
 }
 
-/** @returns whether the segment is at or before the other one; bases are compared in the same way */
-export function isAtOrBefore(segment: SegmentId, other: SegmentId): boolean {
+export function isAtOrBefore(segment: ObjectId, other: ObjectId): boolean {
   if (segment.generation !== other.generation) return segment.generation < other.generation;
   return segment.number <= other.number;
 }
 
-export function isSameSegment(one: SegmentId | null, other: SegmentId | null): boolean {
+export function isSameSegment(one: ObjectId | null, other: ObjectId | null): boolean {
   return one?.generation === other?.generation && one?.number === other?.number;
 }
 
@@ -381,86 +324,69 @@ function chainOf({ generations }: Generations, generation: number): [number, ...
   return [generation, ...(next === undefined ? [] : chainOf({ generations }, next.number))];
 }
 
-/** @returns the newest generation that continues this one */
-function lastOf(catalog: Generations, generation: number): number {
-  return chainOf(catalog, generation).at(-1) ?? generation;
+function lossOfRecord({ generations }: Catalog, generation: number): string | null {
+  return generations.has(generation) ? null : `${generationKey(generation)} is missing or damaged`;
 }
 
-/** @returns the first generation after this one that may continue it, and whose record is missing or damaged */
-function findBreak({ newest, generations, bases }: Catalog, last: number): number | null {
-  for (let number = last + 1; number <= newest; number += 1) {
-    if (!generations.has(number)) return number;
-    // What follows does not continue what was before.
-    if (bases.some(({ generation }) => generation === number)) break;
+/** @returns the first record after this generation that may continue it, and is missing or damaged */
+function lossAfter(catalog: Catalog, generation: number): string | null {
+  for (let number = generation + 1; number <= catalog.newest; number += 1) {
+    const lost = lossOfRecord(catalog, number);
+    // What follows a base does not continue what was before.
+    if (lost !== null || catalog.bases.some((base) => base.generation === number)) return lost;
   }
   return null;
 }
 
-/** @param from a segment that retention has not deleted, nor any after it */
-function readFrom(storage: ObjectStorage, catalog: Catalog, from: SegmentId): Promise<LogExtent> {
-  const own = catalog.bases.filter(({ generation }) => generation === from.generation);
+function readFrom({ storage, bases, generations }: Catalog, from: ObjectId): Promise<LogExtent> {
+  const own = bases.filter(({ generation }) => generation === from.generation);
   const confirmed = Math.max(0, ...own.map(({ last }) => last.number));
-  const end = catalog.generations.get(from.generation + 1)?.previousEnd ?? null;
+  const end = generations.get(from.generation + 1)?.previousEnd ?? null;
   return readLog(storage, from, end, confirmed);
 }
 
-async function readHistory(
-  storage: ObjectStorage,
-  catalog: Catalog,
-  base: StoredBase,
-): Promise<History> {
+async function readHistory(catalog: Catalog, base: StoredBase): Promise<History> {
   const [, ...later] = chainOf(catalog, base.generation);
   const lastGeneration = later.at(-1) ?? base.generation;
-  const before = { ...base.first, number: base.first.number - 1 };
+  const known = { catalog, base, lastGeneration };
+  const before = shift(base.first, -1);
   if (base.damage !== null)
-    return { base, segments: [], last: before, lastGeneration, tail: null, loss: base.damage };
+    return { ...known, segments: [], last: before, tail: null, loss: base.damage };
   const beginnings = [base.first, ...later.map((number) => ({ generation: number, number: 1 }))];
-  const logs = await mapBounded(beginnings, (from) => readFrom(storage, catalog, from));
+  const logs = await mapBounded(beginnings, (from) => readFrom(catalog, from));
   const cut = logs.findIndex(({ loss }) => loss !== null);
   const segments = logs.slice(0, cut === -1 ? logs.length : cut + 1).flatMap((log) => log.segments);
-  const { generation, number } = segments.at(-1) ?? before;
-  const missing = findBreak(catalog, lastGeneration);
-  const broken = missing === null ? null : `${generationKey(missing)} is missing or damaged`;
   return {
-    base,
+    ...known,
     segments,
-    last: { generation, number },
-    lastGeneration,
+    last: shift(segments.at(-1) ?? before, 0),
     tail: lastGeneration === catalog.newest ? (logs.at(-1) ?? null) : null,
-    loss: logs[cut]?.loss ?? broken,
+    loss: logs[cut]?.loss ?? lossAfter(catalog, lastGeneration),
   };
 }
 
-/**
- * @returns the header of the last segment, `null` if there is none, or it is damaged; and what is missing or damaged at
- * the end, `null` if nothing is
- */
-export async function readLastHeader(storage: ObjectStorage, { segments, loss }: History) {
+/** @returns the header of the last segment, `null` if none can be read; and what is missing or damaged at the end */
+export async function readLastHeader({ catalog, segments, loss }: History) {
   const last = segments.at(-1);
-  const head = last === undefined ? null : await readHead(storage, last);
+  const head = last === undefined ? null : await readHead(catalog.storage, last);
   const header = head?.kind === "segment" ? head : null;
   const isDamaged = last !== undefined && header === null;
   return { header, damage: loss ?? (isDamaged ? `${slotKey(last)} is damaged` : null) };
 }
 
-/**
- * @param history the end of which something follows that is missing or damaged
- * @returns the progress of the last segment that can be read, wherever it is; `null` if none says it
- */
+/** @returns that of the last segment that can be read, also after what is missing; `null` if none says it */
 export async function readNewestProgress(
-  storage: ObjectStorage,
   catalog: Catalog,
-  { base, tail }: Pick<History, "tail"> & { readonly base: Pick<SegmentId, "generation"> },
+  { base, tail }: Pick<History, "tail"> & { readonly base: Pick<ObjectId, "generation"> },
 ): Promise<Progress | null> {
-  const { newest, generations } = catalog;
+  const { storage, newest, generations } = catalog;
   for (let number = newest; number >= base.generation; number -= 1) {
     if (isVoid(catalog, number)) continue;
     const sealed = number === newest && tail?.isSealed ? tail.sealFrom.number - 1 : null;
     const end = generations.get(number + 1)?.previousEnd ?? sealed ?? Number.POSITIVE_INFINITY;
-    const objects = await storage.list(logPrefix(number));
-    for (const { key } of objects.reverse()) {
-      const slot = parseSlotKey(key);
-      const head = slot === null || slot.number > end ? null : await readHead(storage, slot);
+    const slots = await listIds(storage, logPrefix(number), slotKey);
+    for (const slot of slots.reverse()) {
+      const head = slot.number > end ? null : await readHead(storage, slot);
       if (head?.kind === "segment" && head.progress !== null) return head.progress;
     }
   }
@@ -477,16 +403,13 @@ function isUsable({ base, last, loss }: History): boolean {
  * @param candidates newest first
  * @returns the history of each that was tried. Only the last one can be usable
  */
-async function tryBases(
-  storage: ObjectStorage,
-  catalog: Catalog,
-  candidates: readonly StoredBase[],
-): Promise<History[]> {
+async function tryBases(catalog: Catalog, candidates: readonly StoredBase[]): Promise<History[]> {
   const tried: History[] = [];
   for (const base of candidates) {
     const [newest] = tried;
-    if (newest !== undefined && newest.lastGeneration !== lastOf(catalog, base.generation)) break;
-    const history = await readHistory(storage, catalog, base);
+    const last = chainOf(catalog, base.generation).at(-1);
+    if (newest !== undefined && newest.lastGeneration !== last) break;
+    const history = await readHistory(catalog, base);
     tried.push(history);
     if (isUsable(history)) break;
   }
@@ -494,11 +417,8 @@ async function tryBases(
 }
 
 /** @returns the history of the newest base that can be used; otherwise that of one that is sound */
-export async function readNewestHistory(
-  storage: ObjectStorage,
-  catalog: Catalog,
-): Promise<History | null> {
-  const tried = await tryBases(storage, catalog, catalog.bases.toReversed());
+export async function readNewestHistory(catalog: Catalog): Promise<History | null> {
+  const tried = await tryBases(catalog, catalog.bases.toReversed());
   return tried.findLast(({ base }) => base.damage === null) ?? null;
 }
 
@@ -506,27 +426,26 @@ export async function readNewestHistory(
  * @returns the newest state that can be restored, `null` if there is no base; and how the newest log ends, which the state
  * may not reach, `null` if the archive is empty
  */
-export async function readEnd(storage: ObjectStorage, catalog: Catalog) {
+export async function readEnd(catalog: Catalog) {
   const { newest } = catalog;
-  const history = await readNewestHistory(storage, catalog);
+  const history = await readNewestHistory(catalog);
   const tail = history?.tail ?? null;
   if (newest === 0 || tail !== null) return { history, tail };
   // Without a sound base in this generation, retention has deleted nothing of it, unless one is damaged.
-  return { history, tail: await readFrom(storage, catalog, { generation: newest, number: 1 }) };
+  return { history, tail: await readFrom(catalog, { generation: newest, number: 1 }) };
 }
 
 /** The newest base that leads to the end of a log, `null` if there is none; and what is missing or damaged then. */
-export type BaseOfEnd = { readonly newest: Base | null; readonly damage: string | null };
+export type BaseOfEnd = Awaited<ReturnType<typeof findBaseOf>>;
 
 /** @param last the last segment before that end */
-export async function findBaseOf(storage: ObjectStorage, last: SegmentId): Promise<BaseOfEnd> {
-  const history = await readNewestHistory(storage, await readCatalog(storage));
+export async function findBaseOf(storage: ObjectStorage, last: ObjectId) {
+  const history = await readNewestHistory(await readCatalog(storage));
   if (history === null) return { newest: null, damage: NO_BASE };
-  const { generation, number } = history.last;
-  const next = slotKey({ generation, number: number + 1 });
-  const { damage } = await readLastHeader(storage, history);
-  const problem = damage ?? (isAtOrBefore(last, history.last) ? null : `${next} is missing`);
-  return { newest: problem === null ? history.base : null, damage: problem };
+  const next = slotKey(shift(history.last, 1));
+  const lost = isAtOrBefore(last, history.last) ? null : `${next} is missing`;
+  const damage = (await readLastHeader(history)).damage ?? lost;
+  return { newest: damage === null ? history.base : null, damage };
 }
 
 /** Why an archive with objects is neither restored nor begun. */
@@ -536,7 +455,8 @@ export const NO_BASE = "it has objects, but no complete base";
  * What was written while the clock was ahead has a later time than what follows it.
  * @returns the last segment of the base, or a later one that was written until this time, from which on times ascend
  */
-async function findNeeded(storage: ObjectStorage, { base, segments }: History, atMs: number) {
+async function findNeeded({ catalog, base, segments }: History, atMs: number) {
+  const { storage } = catalog;
   for (let end = Number.isFinite(atMs) ? segments.length - 1 : -1; end >= 0; ) {
     const last = await readHead(storage, segments[end] ?? base.last);
     const length = last?.kind === "segment" ? last.number - (last.ascendsFrom ?? 1) : 0;
@@ -548,21 +468,9 @@ async function findNeeded(storage: ObjectStorage, { base, segments }: History, a
   return base.last;
 }
 
-export interface FoundState {
-  readonly history: History;
-  /** The last segment of the base, or a later one without which the state is another one. */
-  readonly needed: SegmentId;
-  /** What is damaged of newer bases. */
-  readonly damage: readonly string[];
-  /** What should be repaired, or is not in the state. */
-  readonly warnings: readonly string[];
-}
+export type FoundState = Awaited<ReturnType<typeof findState>>;
 
-/**
- * @param problems all that prevent the restore
- * @param beforeMs a time before it, which is named if the archive reaches back to it
- * @throws {AppError} operator
- */
+/** @param beforeMs a time before the problems: it is named if the archive reaches back to it. @throws {AppError} operator */
 export function failUnrestorable(
   problems: readonly string[],
   beforeMs: number,
@@ -576,21 +484,17 @@ export function failUnrestorable(
 }
 
 /** @returns since when the history has no more commits */
-async function endMs(storage: ObjectStorage, { base, last }: History): Promise<number> {
-  const head = await readHead(storage, last);
+async function endMs({ catalog, base, last }: History): Promise<number> {
+  const head = await readHead(catalog.storage, last);
   return isAtOrBefore(last, base.last) ? base.timeMs : (head?.timeMs ?? base.timeMs);
 }
 
 /** @returns records that are missing, and what generations after the history have written until then, and no base has */
-async function warningsOfLater(
-  storage: ObjectStorage,
-  catalog: Catalog,
-  { base, lastGeneration, loss }: History,
-  atMs: number,
-): Promise<string[]> {
-  const { newest } = catalog;
+async function warningsOfLater(history: History, atMs: number): Promise<string[]> {
+  const { catalog, base, lastGeneration, loss } = history;
+  const { storage, newest } = catalog;
   // Nothing of it is needed but the base and the log.
-  const lost = lossOfRecord(catalog, base);
+  const lost = lossOfRecord(catalog, base.generation);
   const warnings = lost === null ? [] : [lost];
   // A loss says that the archive has more.
   for (let number = lastGeneration + 1; loss === null && number <= newest; number += 1) {
@@ -606,8 +510,7 @@ async function warningsOfLater(
   return warnings;
 }
 
-/** @throws {AppError} operator: there is no base, or none that is old enough */
-async function failWithoutState(storage: ObjectStorage, { bases }: Catalog): Promise<never> {
+async function failWithoutState({ storage, bases }: Catalog): Promise<never> {
   const [oldest] = bases;
   if (oldest !== undefined)
     fail("operator", `the archive begins at ${new Date(oldest.timeMs).toISOString()}`);
@@ -615,20 +518,15 @@ async function failWithoutState(storage: ObjectStorage, { bases }: Catalog): Pro
 }
 
 /**
- * @param at a time in the past; `null` for the newest state
+ * @param atMs a time in the past; infinite for the newest state
  * @throws {AppError} operator if the archive is empty, does not reach back to that time, or what is needed is missing
  */
-export async function findState(
-  storage: ObjectStorage,
-  catalog: Catalog,
-  at: Date | null,
-): Promise<FoundState> {
-  const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
+export async function findState(catalog: Catalog, atMs: number) {
   const candidates = catalog.bases.filter(({ timeMs }) => timeMs <= atMs).reverse();
-  const tried = await tryBases(storage, catalog, candidates);
-  const history = tried.at(-1) ?? (await failWithoutState(storage, catalog));
+  const tried = await tryBases(catalog, candidates);
+  const history = tried.at(-1) ?? (await failWithoutState(catalog));
   if (history.loss !== null) {
-    const untilMs = isUsable(history) ? await endMs(storage, history) : history.base.timeMs - 1;
+    const untilMs = isUsable(history) ? await endMs(history) : history.base.timeMs - 1;
     const losses = new Set(tried.flatMap(({ loss }) => loss ?? []));
     if (untilMs < atMs) failUnrestorable([...losses], untilMs, catalog);
   }
@@ -637,20 +535,19 @@ export async function findState(
     (base) =>
       `${baseKey(base)} is damaged, an older base was used, and nothing is lost: ${base.damage}`,
   );
-  const later = await warningsOfLater(storage, catalog, history, atMs);
-  const damage = damaged.flatMap((base) => base.damage ?? []);
-  const needed = await findNeeded(storage, history, atMs);
-  return { history, needed, damage, warnings: [...skipped, ...later] };
+  /** What should be repaired, or is not in the state. */
+  const warnings: readonly string[] = [...skipped, ...(await warningsOfLater(history, atMs))];
+  return {
+    history,
+    warnings,
+    /** The last segment of the base, or a later one without which the state is another one. */
+    needed: await findNeeded(history, atMs),
+    /** What is damaged of newer bases. */
+    damage: damaged.flatMap((base) => base.damage ?? []),
+  };
 }
 
-function lossOfRecord({ generations }: Catalog, { generation }: StoredBase): string | null {
-  return generations.has(generation) ? null : `${generationKey(generation)} is missing or damaged`;
-}
-
-/**
- * @returns the times that can be restored, oldest first, and what is missing after each range
- * @throws {AppError} operator if there is none
- */
+/** @returns what can be restored, oldest first. @throws {AppError} operator if there is no base */
 export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[]> {
   const catalog = await readCatalog(storage);
   const ranges: ArchivedRange[] = [];
@@ -660,27 +557,21 @@ export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[
     const isKnown =
       base.damage === null && covered !== null && isAtOrBefore(base.last, covered.last);
     if (isKnown) continue;
-    const history = await readHistory(storage, catalog, base);
+    const history = await readHistory(catalog, base);
     const isRestorable = isUsable(history);
     ranges.push({
       generations: [base.generation, history.lastGeneration],
-      times: isRestorable ? [new Date(base.timeMs), new Date(await endMs(storage, history))] : null,
-      loss: history.loss ?? lossOfRecord(catalog, base),
+      times: isRestorable ? [new Date(base.timeMs), new Date(await endMs(history))] : null,
+      loss: history.loss ?? lossOfRecord(catalog, base.generation),
     });
     covered = isRestorable ? history : covered;
   }
-  return ranges.length > 0 ? ranges : failWithoutState(storage, catalog);
+  return ranges.length > 0 ? ranges : failWithoutState(catalog);
 }
 
-/**
- * @param damaged a segment; `null` if none is known to be
- * @returns whether the archive leads to its end from a base after that
- */
-export async function isRestorable(
-  storage: ObjectStorage,
-  damaged: SegmentId | null,
-): Promise<boolean> {
-  const { history } = await readEnd(storage, await readCatalog(storage));
+/** @returns whether the archive leads to its end from a base after this segment; `null` if none is known to be damaged */
+export async function isRestorable(storage: ObjectStorage, damaged: ObjectId | null) {
+  const { history } = await readEnd(await readCatalog(storage));
   if (history?.tail == null || history.loss !== null || !isUsable(history)) return false;
   return damaged === null || !isAtOrBefore(history.base.first, damaged);
 }

@@ -6,8 +6,8 @@ import {
   type ObjectStorage,
   withRetries,
 } from "../../../domain/object-storage.ts";
-import { type Base, damageOf, decodeChunk, decodeSegment, failDamaged } from "../format.ts";
-import { baseKey, chunkKey, type SegmentId, slotKey } from "../keys.ts";
+import { damageOf, decodeChunk, decodeSegment, failDamaged } from "../format.ts";
+import { chunkKey, type ObjectId, shift, slotKey } from "../keys.ts";
 import {
   type ArchiveMarker,
   isSamePosition,
@@ -16,7 +16,6 @@ import {
   type WalPosition,
 } from "../machine.ts";
 import {
-  type Catalog,
   type FoundState,
   failUnrestorable,
   findState,
@@ -25,7 +24,6 @@ import {
   isSameSegment,
   readCatalog,
   readNewestHistory,
-  type StoredBase,
 } from "./catalog.ts";
 
 /** Bounds of the downloads at the same time: small ones wait for the network, large ones take memory. */
@@ -35,14 +33,11 @@ const CHUNK_MARGIN_BYTES = 64 * 2 ** 10;
 /** How long nothing may arrive, after something has. */
 const PATIENCE_MS = 180_000;
 
-interface Download {
-  readonly key: string;
-  /** At most, if it is not damaged. */
-  readonly maxBytes: number;
-}
-
-/** Downloads several objects ahead. @throws {AppError} operator if one is missing */
-async function* download<Item extends Download>(storage: ObjectStorage, items: readonly Item[]) {
+/** Downloads several objects ahead, whose sizes are known if none is damaged. @throws {AppError} operator if one is missing */
+async function* download<Item extends { readonly key: string; readonly maxBytes: number }>(
+  storage: ObjectStorage,
+  items: readonly Item[],
+) {
   const pending: ReturnType<ObjectStorage["get"]>[] = [];
   let pendingBytes = 0;
   let next = 0;
@@ -64,13 +59,7 @@ async function* download<Item extends Download>(storage: ObjectStorage, items: r
   }
 }
 
-/** @returns the catalog, one base of which was found to be damaged */
-function withDamage(catalog: Catalog, base: StoredBase, damage: string): Catalog {
-  const mark = (each: StoredBase) => (baseKey(each) === baseKey(base) ? { ...each, damage } : each);
-  return { ...catalog, bases: catalog.bases.map(mark) };
-}
-
-async function fetchBase(storage: ObjectStorage, base: Base, target: RestoreTarget): Promise<void> {
+async function fetchBase({ catalog, base }: History, target: RestoreTarget): Promise<void> {
   const chunks = base.chunks.map((chunk, at) => ({
     ...chunk,
     key: chunkKey(base, at),
@@ -78,25 +67,23 @@ async function fetchBase(storage: ObjectStorage, base: Base, target: RestoreTarg
     maxBytes: chunk.bytes + CHUNK_MARGIN_BYTES,
   }));
   target.beginFile();
-  for await (const { item, body } of download(storage, chunks))
+  for await (const { item, body } of download(catalog.storage, chunks))
     target.appendFile(decodeChunk(item.key, body, item));
 }
 
 /** @returns the time of the state: it has all commits up to it */
 async function applySegments(
-  storage: ObjectStorage,
   { history, needed, damage: earlier }: FoundState,
   target: RestoreTarget,
   atMs: number,
-  catalog: Catalog,
-): Promise<{ timeMs: number; last: SegmentId }> {
-  const { base, segments } = history;
+): Promise<{ timeMs: number; last: ObjectId }> {
+  const { catalog, base, segments } = history;
   const parts = segments.map((id) => ({ ...id, key: slotKey(id), maxBytes: id.bytes }));
   let previous: WalPosition | null = null;
   let { timeMs } = base;
-  let last: SegmentId = { ...base.first, number: base.first.number - 1 };
+  let last = shift(base.first, -1);
   try {
-    for await (const { item, body } of download(storage, parts)) {
+    for await (const { item, body } of download(catalog.storage, parts)) {
       const { header, bytes } = decodeSegment(item, body);
       // Nothing after it, whatever its time: a part of the WAL needs all parts before it.
       if (header.timeMs > atMs && !isAtOrBefore(item, needed)) break;
@@ -106,7 +93,7 @@ async function applySegments(
         failDamaged(item.key, "does not continue the one before it");
       previous = header.end;
       if (!isAtOrBefore(item, base.last)) timeMs = header.timeMs;
-      last = { generation: item.generation, number: item.number };
+      last = shift(item, 0);
     }
   } catch (error) {
     const damage = damageOf(error);
@@ -120,16 +107,8 @@ async function applySegments(
   return { timeMs, last };
 }
 
-/** A database that was restored, and the end of the archive before that. */
-export interface Restored {
-  /** The database has all commits up to this time. */
-  readonly timeMs: number;
-  readonly last: SegmentId;
-  readonly catalog: Catalog;
-  /** Of the newest state. */
-  readonly newest: History | null;
-  readonly warnings: FoundState["warnings"];
-}
+/** A database that was restored: its time and its last segment, and the newest state of the archive before that. */
+export type Restored = Awaited<ReturnType<typeof restoreTo>>;
 
 /**
  * Writes a state of the archive. If a base is damaged, an older one and the segments since lead to the same state.
@@ -141,25 +120,26 @@ export async function restoreTo(
   machine: Machine,
   from: ObjectStorage,
   at: Date | null,
-): Promise<Restored> {
+) {
   const storage = withRetries(from, machine, { stillMs: PATIENCE_MS });
+  const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
   let catalog = await readCatalog(storage);
   // First: what is written to the archive from now on must look like the work of another server.
-  const earlier = at === null ? null : await readNewestHistory(storage, catalog);
+  const earlier = at === null ? null : await readNewestHistory(catalog);
   for (;;) {
-    const found = await findState(storage, catalog, at);
-    const newest: History | null = at === null ? found.history : earlier;
+    const found = await findState(catalog, atMs);
     const { base } = found.history;
     try {
-      await fetchBase(storage, base, target);
+      await fetchBase(found.history, target);
     } catch (error) {
       const damage = damageOf(error);
       if (damage === null) throw error;
-      catalog = withDamage(catalog, base, damage);
+      const bases = catalog.bases.map((each) => (each === base ? { ...each, damage } : each));
+      catalog = { ...catalog, bases };
       continue;
     }
-    const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
-    const applied = await applySegments(storage, found, target, atMs, catalog);
+    const applied = await applySegments(found, target, atMs);
+    const newest = at === null ? found.history : earlier;
     return { ...applied, catalog, newest, warnings: found.warnings };
   }
 }
@@ -169,14 +149,13 @@ const NOWHERE: RestoreTarget = {
   appendFile() {},
   appendWal: () => true,
   endWal() {},
-  [Symbol.dispose]() {},
 };
 
 /** @param slot `null` for anything else that the newest state needs. @returns whether it is missing or damaged */
 export async function isUnreadable(
   storage: ObjectStorage,
   machine: Machine,
-  slot: SegmentId | null,
+  slot: ObjectId | null,
 ): Promise<boolean> {
   try {
     if (slot === null) await restoreTo(NOWHERE, machine, storage, null);

@@ -4,7 +4,7 @@ import type { Clock } from "../../../base/clock.ts";
 import type { ArchiveSettings } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import { HEAD_BYTES, HEARTBEAT_MS } from "../format.ts";
-import { heartbeatKey, type SegmentId } from "../keys.ts";
+import { heartbeatKey, type ObjectId } from "../keys.ts";
 import { readHead } from "./catalog.ts";
 
 /** A server that has written nothing for this long is taken for dead. If it is not, it can store nothing more. */
@@ -12,10 +12,7 @@ const STILL_MS = HEARTBEAT_MS + 1_500;
 /** Time between two looks at the storage. */
 export const STORAGE_POLL_MS = 500;
 
-/**
- * @param intervalMs of the heartbeats of the other server
- * @returns for how long that server must have written nothing before a standby takes over
- */
+/** @returns how long a server with this interval of heartbeats must have written nothing before a standby takes over */
 export function patienceMs(
   { takeoverMs, wasSuperseded }: Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded">,
   intervalMs: number,
@@ -24,7 +21,7 @@ export function patienceMs(
 }
 
 /**
- * @returns a function that gets what was observed, and returns for how long that has been the same: between successful
+ * @returns notes what was observed, and returns for how long that has been the same, in ms: between successful
  * observations only, because both processes may have been suspended, or the storage away
  */
 export function createStillness(clock: Clock): (state: string) => number {
@@ -51,14 +48,14 @@ const MAX_CHANGES = 4;
  */
 export async function untilStill(
   storage: ObjectStorage,
-  next: SegmentId,
+  next: ObjectId,
   clock: Clock,
   signal: AbortSignal,
   givesUp = false,
 ): Promise<boolean> {
   const { generation } = next;
   let { number } = next;
-  const stillMsOf = createStillness(clock);
+  const observe = createStillness(clock);
   for (let changes = 0; ; ) {
     signal.throwIfAborted();
     const [beat, slot] = await Promise.all([
@@ -67,7 +64,7 @@ export async function untilStill(
     ]);
     if (slot !== null && slot.kind !== "segment") return true;
     if (slot !== null) number += 1;
-    const stillMs = stillMsOf(`${number} ${new TextDecoder().decode(beat ?? new Uint8Array())}`);
+    const stillMs = observe(`${number} ${new TextDecoder().decode(beat ?? new Uint8Array())}`);
     if (stillMs >= STILL_MS) return true;
     if (stillMs === 0) changes += 1;
     if (givesUp && changes > MAX_CHANGES) return false;

@@ -24,11 +24,10 @@ function archiveError(code: ErrorCode, message: string, cause: Failed["cause"] =
   return new AppError(code, message, { cause });
 }
 
+const MAYBE_MADE = "and the write may have been made: try again with the same Idempotency-Key";
+
 function notConfirmed(): AppError {
-  return archiveError(
-    "unavailable",
-    "the archive does not respond, and the write may have been made: try again with the same Idempotency-Key",
-  );
+  return archiveError("unavailable", `the archive does not respond, ${MAYBE_MADE}`);
 }
 
 /** The commits that wait for the archive. Each has a ticket: its number. */
@@ -108,18 +107,17 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
   function onEvent(message: Event): void {
     if (message.type === "confirmed") confirmations.confirm(message.ticket);
     else if (message.type === "fresh") freshMs = clock.monotonicMs() - message.ageMs;
+    else if (message.type === "log") onLog(...message.line);
+    else if (message.type === "waiting") onWaiting?.(message.what);
     else if (message.type === "state") {
       const { heldForMs, ...state } = message.state;
       reported = state;
       heldUntilMs = clock.monotonicMs() + heldForMs;
-    } else if (message.type === "log") onLog(...message.line);
-    else if (message.type === "waiting") onWaiting?.(message.what);
-    else if (message.type === "superseded") {
+    } else {
       isSuperseded = true;
       confirmations.rejectAll();
-      onSuperseded(
-        archiveError("operator", `This server no longer writes to the archive: ${message.reason}`),
-      );
+      const reason = `This server no longer writes to the archive: ${message.reason}`;
+      onSuperseded(archiveError("operator", reason));
     }
   }
 
@@ -134,7 +132,6 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
     },
   );
 
-  /** @returns the result, as in {@link ArchiveResponse} */
   async function ask(request: ArchiveRequest): Promise<boolean> {
     const reply = await thread.ask(request);
     if (reply.type === "done") return reply.result;
@@ -155,6 +152,11 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
     thread.terminate();
   }
 
+  function untilConfirmed(expires: boolean): Promise<void> {
+    if (isSuperseded || thread.isBroken()) return Promise.reject(notConfirmed());
+    return confirmations.wait(expires);
+  }
+
   try {
     isCopy = await askAtStart({ type: "open", path, settings });
     onWaiting?.(null);
@@ -164,11 +166,6 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
     if (signal.aborted) removeTemporary(path);
     throw error;
   }
-  function untilConfirmed(expires: boolean): Promise<void> {
-    if (isSuperseded || thread.isBroken()) return Promise.reject(notConfirmed());
-    return confirmations.wait(expires);
-  }
-
   return {
     begin() {
       if (isSuperseded) throw archiveError("unavailable", "another server has taken over");
@@ -198,22 +195,14 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
     },
     /** Whether this server has taken over, and has everything that the other one had acknowledged. */
     hasAll: () => hasAll,
-    /**
-     * Keeps the copy up to date, until this server may write. Call it when the files of the copy are open, and close them
-     * afterwards.
-     * @throws as `start`
-     */
+    /** Keeps the copy, whose files are open, up to date, until this server may write. Close them afterwards. */
     async follow(files: FileDescriptors): Promise<void> {
       hasAll = await askAtStart({ type: "follow", files });
       isCopy = false;
     },
     /** Resolves when the archive has all that is committed now, however long that takes. Rejects as `confirm` does */
     untilArchived: () => untilConfirmed(false),
-    /**
-     * Call it when the files of the database are open, and before anything is written.
-     * @throws {AppError}
-     * @throws the reason of the signal
-     */
+    /** Call it when the files of the database are open, and before anything is written. */
     start: (files: FileDescriptors) => askAtStart({ type: "start", files, memory: writes.memory }),
     checkpoint: () => ask({ type: "checkpoint" }),
     state(): ArchiveState {

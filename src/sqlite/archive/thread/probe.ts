@@ -23,7 +23,6 @@ export async function probe({
   const keys: string[] = [];
   const refuse = (problem: string) => fail("operator", `Cannot use ${storage.url}: ${problem}`);
   const sleep = (ms: number) => machine.sleep(ms, signal).then(() => signal.throwIfAborted());
-  const pause = () => sleep(1_000 + 4_000 * machine.random());
   const retried = withRetries(storage, { ...machine, sleep });
 
   /** @returns the key of an object that is known to have been created */
@@ -40,7 +39,7 @@ export async function probe({
     const failed = results.find((result) => result.status === "rejected");
     const reason = failed?.reason ?? new AppError("unavailable", `${key} was not created`);
     if (reason.code !== "unavailable" || left === 1) throw reason;
-    await pause();
+    await sleep(1_000 + 4_000 * machine.random());
     return race(left - 1);
   }
 

@@ -101,15 +101,16 @@ export function createArchiveService({ machine, openStorage, filesOf, respond }:
   async function open(request: Request<"open">): Promise<boolean> {
     const context = contextOf(request);
     opened = context;
-    const { standby, takeoverMs, wasSuperseded, commit } = context;
     const options = { ...context, storage: withRetries(context.storage, machine) };
-    const waitMs = wasSuperseded ? 2 * takeoverMs : 0;
-    if (standby) await context.tryStorage();
-    // Before the database is opened: a start that fails later copies its WAL to it.
-    else if (commit === "sync") await isUsed(options.storage);
-    // A server that cannot write takes over nothing.
-    if (standby) context.files.requireWritable();
-    copyStart = standby ? await prepareCopy(options, waitMs) : null;
+    if (context.standby) {
+      await context.tryStorage();
+      // A server that cannot write takes over nothing.
+      context.files.requireWritable();
+      copyStart = await prepareCopy(options);
+    } else if (context.commit === "sync") {
+      // Before the database is opened: a start that fails later copies its WAL to it.
+      await isUsed(options.storage);
+    }
     if (copyStart === null) await ensureDatabase(options);
     return copyStart !== null;
   }
@@ -118,9 +119,9 @@ export function createArchiveService({ machine, openStorage, filesOf, respond }:
     if (opened === null || copyStart === null) throw new Error("no other server was found");
     const onFresh = (ageMs: number) => respond({ type: "fresh", ageMs });
     const database = opened.files.open(files);
-    const taken = await follow({ ...opened, database, start: copyStart, onFresh });
-    followed = taken.continuation;
-    return taken.hasAll;
+    const end = await follow({ ...opened, database, start: copyStart, onFresh });
+    followed = end.continuation;
+    return end.hasAll;
   }
 
   async function start({ files, memory }: Request<"start">): Promise<void> {
@@ -141,11 +142,9 @@ export function createArchiveService({ machine, openStorage, filesOf, respond }:
   async function close(): Promise<void> {
     stopping.abort(new AppError("operator", "interrupted"));
     await last.catch(() => {});
-    try {
-      await archiver?.close();
-    } catch (error) {
+    await archiver?.close().catch((error: unknown) => {
       log("warn", "archive not complete", { reason: messageOf(error) });
-    }
+    });
   }
 
   const handlers: { [Type in ArchiveRequest["type"]]: (_: Request<Type>) => unknown } = {

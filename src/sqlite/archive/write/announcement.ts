@@ -1,8 +1,8 @@
 /** A standby announces itself, so that the server that writes beats faster, and an operator can promote the standby. */
+import type { ArchiveSettings } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
-import type { ArchiveContext } from "../context.ts";
+import type { ServerContext } from "../context.ts";
 import { decodeJson, encodeJson, HEAD_BYTES, HEARTBEAT_MS, isNumber, isWithin } from "../format.ts";
-import type { Machine } from "../machine.ts";
 import { orNull } from "../read/catalog.ts";
 
 export interface Announcement {
@@ -18,6 +18,8 @@ export interface Announcement {
 
 export const ANNOUNCEMENT_KEY = "standby";
 const ANNOUNCEMENT_MS = 15_000;
+/** Upper bound for withdrawing the announcement at the end. */
+const WITHDRAWAL_MS = 1_000;
 /** A standby that has not announced itself for this long is gone. */
 export const MAX_SILENCE_MS = 4 * ANNOUNCEMENT_MS;
 /** Heartbeats while a standby waits before it takes over. */
@@ -25,10 +27,7 @@ const BEATS_PER_TAKEOVER = 4;
 /** Bounds of TAKEOVER_SECONDS. */
 const [MIN_TAKEOVER_MS, MAX_TAKEOVER_MS] = [3_000, 300_000];
 
-/**
- * @returns the last one; `null` if there is none
- * @throws {AppError} operator if it is damaged
- */
+/** @returns the last one; `null` if there is none. @throws {AppError} operator if it is damaged */
 export async function readAnnouncement(storage: ObjectStorage): Promise<Announcement | null> {
   const body = await storage.get(ANNOUNCEMENT_KEY, HEAD_BYTES);
   const isSound = ({ timeMs, takeoverMs }: Announcement) =>
@@ -37,35 +36,29 @@ export async function readAnnouncement(storage: ObjectStorage): Promise<Announce
   return body === null ? null : { ...earlier, ...decodeJson(ANNOUNCEMENT_KEY, body, isSound) };
 }
 
-/** Upper bound for withdrawing the announcement at the end. */
-const WITHDRAWAL_MS = 1_000;
-
-export interface Announcing extends AsyncDisposable {
-  announce(): void;
-}
+export type Announcing = ReturnType<typeof announceRegularly>;
 
 /** Announces a standby, and withdraws that when it is disposed of. */
 export function announceRegularly(
-  storage: ObjectStorage,
-  own: () => Omit<Announcement, "timeMs">,
-  machine: Pick<Machine, "nowMs" | "sleep" | "every">,
+  { storage, files, machine, takeoverMs }: ServerContext & Pick<ArchiveSettings, "takeoverMs">,
+  state: () => Pick<Announcement, "lacks" | "canWrite">,
   onError: (error: unknown) => void,
-): Announcing {
+) {
   let last: Promise<void> = Promise.resolve();
   // One after the other, so that the last one stays.
   const put = (timeMs: () => number) => {
     const write = () => {
-      const announcement: Announcement = { ...own(), timeMs: timeMs() };
-      return storage.put(ANNOUNCEMENT_KEY, encodeJson(announcement)).catch(onError);
+      const own = { holder: files.holder, takeoverMs, ...state(), timeMs: timeMs() };
+      return storage.put(ANNOUNCEMENT_KEY, encodeJson(own satisfies Announcement)).catch(onError);
     };
     last = last.then(write);
     return last;
   };
-  const announceNow = () => void put(machine.nowMs);
-  announceNow();
-  const announcing = machine.every(ANNOUNCEMENT_MS, announceNow);
+  const announce = () => void put(machine.nowMs);
+  announce();
+  const announcing = machine.every(ANNOUNCEMENT_MS, announce);
   return {
-    announce: announceNow,
+    announce,
     async [Symbol.asyncDispose]() {
       announcing[Symbol.dispose]();
       await Promise.race([put(() => 0), machine.sleep(WITHDRAWAL_MS)]);
@@ -74,10 +67,7 @@ export function announceRegularly(
 }
 
 /** Watches for standbys, by the clock of this machine. */
-export function createStandbyWatch({
-  storage,
-  machine,
-}: Pick<ArchiveContext, "storage" | "machine">) {
+export function createStandbyWatch({ storage, machine }: ServerContext) {
   let last: Announcement | null = null;
   /** Not before it has changed: the first one can be that of a standby which ended long ago. */
   let changedMs = Number.NEGATIVE_INFINITY;

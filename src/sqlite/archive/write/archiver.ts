@@ -1,10 +1,9 @@
 /** Keeps the archive of an open database up to date, generation after generation. Runs in a thread of its own. */
 import { AppError, fail, isDiskError, messageOf, systemCode } from "../../../base/error.ts";
-import { withRetries } from "../../../domain/object-storage.ts";
 import {
-  type ArchiveContext,
   type ArchiverOptions,
   createContext,
+  guard,
   isOfArchive,
   isOver,
   problemOf,
@@ -23,7 +22,6 @@ import {
   close,
   createGenerationWriter,
   endGeneration,
-  type GenerationEvents,
   isComplete,
   noteEnd,
   readAll,
@@ -63,7 +61,7 @@ function supersede(archive: Archiving, reason: string): void {
   archive.ending.abort(new AppError("operator", reason));
   archive.log("error", "archive given up", { reason });
   const { writer } = archive;
-  if (writer !== null) guard(archive, () => noteEnd(archive, writer));
+  if (writer !== null) guard(archive, () => noteEnd(writer));
   abandon(archive, reason);
   archive.onSuperseded(reason);
 }
@@ -104,30 +102,9 @@ async function lookForLack(archive: Archiving, key: string): Promise<void> {
   if (isLost && writer === archive.writer) abandon(archive, `a standby lacks ${key}`);
 }
 
-/** Everything that a timer or a message begins runs in it: an error would end the thread. */
-function guard(archive: Archiving, work: () => void): void {
-  try {
-    work();
-  } catch (error) {
-    handleError(archive, error);
-  }
-}
-
-/** @param followed what this server has begun as a standby */
 async function begin(archive: Archiving, followed: Continuation | null = null): Promise<void> {
-  const { storage, log, ending, machine, problems } = archive;
-  const signal = AbortSignal.any([ending.signal, archive.signal]);
-  const opening: ArchiveContext = {
-    ...archive,
-    get hasGap() {
-      return archive.hasGap;
-    },
-    storage: withRetries(storage, machine, {
-      onResult: (error) =>
-        error === null ? problems.clear("opening") : problems.report("opening", error),
-    }),
-  };
-  const begun = await beginGeneration(opening, signal, followed).catch((error) => {
+  const { storage, log, problems } = archive;
+  const begun = await beginGeneration(archive, followed).catch((error) => {
     if (!archive.isStarted || !isOfArchive(error)) throw error;
     supersede(archive, error.message);
     return null;
@@ -135,20 +112,7 @@ async function begin(archive: Archiving, followed: Continuation | null = null): 
   if (begun === null) return;
   if (begun.damage !== null) log("warn", "archive needs a new base", { reason: begun.damage });
   if (isOver(archive)) return;
-  const events: GenerationEvents = {
-    onStored(ticket, untilMs) {
-      archive.completeUntilMs = untilMs;
-      archive.onConfirmed(ticket);
-    },
-    onSuperseded: (holder) => supersede(archive, `${holder} has taken over the archive`),
-    onError: (error) => handleError(archive, error),
-    onHeld(untilMs) {
-      archive.heldUntilMs = untilMs;
-      reportState(archive);
-    },
-    onLack: (key) => lookForLack(archive, key),
-  };
-  const writer = await createGenerationWriter(archive, begun, events, opening.storage);
+  const writer = await createGenerationWriter(archive, begun);
   if (isOver(archive)) return endGeneration(writer);
   archive.writer = writer;
   archive.hasGap = false;
@@ -213,13 +177,12 @@ function tick(archive: Archiving): void {
  * Starts archiving, when no other server does. A single server in async mode serves without its storage: it returns early
  * then.
  * @throws {AppError} operator if the archive cannot be used, e.g. because it is that of another database
- * @throws {AppError} unavailable if the storage does not respond
  */
 async function start(archive: Archiving, followed: Continuation | null): Promise<void> {
   const isNeeded = archive.commit === "sync" || archive.standby;
   const opening = open(archive, () => begin(archive, followed));
   try {
-    await (isNeeded ? opening : Promise.race([opening, archive.problems.first]));
+    await (isNeeded ? opening : Promise.race([opening, archive.problems.firstFailure]));
   } catch (error) {
     if (isNeeded || !(error instanceof AppError) || error.code !== "unavailable") throw error;
     archive.problems.report("opening", error);
@@ -231,7 +194,6 @@ async function untilBaseWritten(archive: Archiving): Promise<void> {
   const lacksBase = () => (archive.writer?.newestBase ?? null) === null;
   for (let failingMs = 0; lacksBase(); failingMs += POLL_MS) {
     archive.signal.throwIfAborted();
-    archive.ending.signal.throwIfAborted();
     const reason = problemOf(archive);
     if (reason === null) failingMs = 0;
     else if (failingMs > START_TIMEOUT_MS) fail("unavailable", reason);
@@ -257,7 +219,23 @@ function checkpoint(archive: Archiving): boolean {
 
 export function createArchiver(options: ArchiverOptions) {
   const { machine } = options;
-  const archive: Archiving = { ...createContext(options), writer: null };
+  const archive: Archiving = {
+    ...createContext(options),
+    writer: null,
+    events: {
+      onStored(ticket, untilMs) {
+        archive.completeUntilMs = untilMs;
+        archive.onConfirmed(ticket);
+      },
+      onSuperseded: (holder) => supersede(archive, `${holder} has taken over the archive`),
+      onError: (error) => handleError(archive, error),
+      onHeld(untilMs) {
+        archive.heldUntilMs = untilMs;
+        reportState(archive);
+      },
+      onLack: (key) => lookForLack(archive, key),
+    },
+  };
   const ticking = machine.every(SENDING_SHARE * options.intervalMs, () => tick(archive));
   const watching = archive.standby
     ? watchWrites(archive, (reason) => supersede(archive, reason))
@@ -270,7 +248,6 @@ export function createArchiver(options: ArchiverOptions) {
       const { writer } = archive;
       if (writer !== null) guard(archive, () => advance(writer));
     },
-    /** Copies the WAL to the database, unless the WAL has to keep what the archive does not have. */
     checkpoint(): void {
       guard(archive, () => {
         if (checkpoint(archive)) void machine.sleep(AFTER_CHECKPOINT_MS).then(() => tick(archive));
@@ -280,7 +257,7 @@ export function createArchiver(options: ArchiverOptions) {
     async close(): Promise<void> {
       ticking[Symbol.dispose]();
       watching?.[Symbol.dispose]();
-      await close(archive, (work) => guard(archive, work));
+      await close(archive);
     },
   };
 }

@@ -2,7 +2,7 @@
 import { fail } from "../../../base/error.ts";
 import type { ArchiveContext } from "../context.ts";
 import { type Base, type Chunk, encodeChunk, encodeJson } from "../format.ts";
-import { baseKey, chunkKey, type SegmentId } from "../keys.ts";
+import { baseKey, chunkKey, type ObjectId } from "../keys.ts";
 import { isAtOrBefore } from "../read/catalog.ts";
 import { advance, type GenerationWriter, readAll, timeOf } from "./segments.ts";
 
@@ -20,7 +20,7 @@ const POLL_MS = 20;
 /** Checkpoints run between two chunks. The segments have each page that they copy. */
 async function copyFile(
   { database, machine }: ArchiveContext,
-  base: SegmentId,
+  base: ObjectId,
   upload: (key: string, body: Uint8Array<ArrayBuffer>) => Promise<void>,
 ): Promise<Pick<Base, "chunks" | "storedBytes">> {
   const size = database.fileBytes();
@@ -42,10 +42,10 @@ async function copyFile(
 }
 
 /** Waits until the archive has this segment and all before it. @throws {AppError} unavailable if it ends before */
-async function untilStored({ archive, log }: GenerationWriter, number: number): Promise<void> {
+async function untilStored({ archive, ownLog }: GenerationWriter, number: number): Promise<void> {
   for (;;) {
-    if (log.isEnded()) fail("unavailable", "the archive was closed");
-    if (log.stored() >= number) return;
+    if (ownLog.isEnded()) fail("unavailable", "the archive was closed");
+    if (ownLog.stored() >= number) return;
     await archive.machine.sleep(POLL_MS);
   }
 }
@@ -55,13 +55,13 @@ async function untilStored({ archive, log }: GenerationWriter, number: number): 
  * and ends with a later state of it.
  */
 async function writeBase(writer: GenerationWriter): Promise<void> {
-  const { archive, log, heartbeat, firstOfWal: number, storedBytes, newestBase } = writer;
+  const { archive, ownLog, heartbeat, firstOfWal: number, storedBytes, newestBase } = writer;
   const { storage, problems, progress, machine } = archive;
   const { generation } = writer.lastRead;
   // In an earlier generation.
   if (number === null) return;
   const upload = (key: string, body: Uint8Array<ArrayBuffer>) =>
-    problems.retry("base", log.isEnded, () => storage.put(key, body));
+    problems.retry("base", ownLog.isEnded, () => storage.put(key, body));
   const begunMs = machine.monotonicMs();
   if (wasAhead(writer)) writer.clockBaseMs = begunMs;
   // Keys are in the order of the bases, also if the clock has gone back.
@@ -78,7 +78,7 @@ async function writeBase(writer: GenerationWriter): Promise<void> {
   const base: Base = { ...id, first, last, timeMs, ...copy, progress: reached };
   await upload(baseKey(id), encodeJson(base));
   // Another server may have begun anew before it could see this base.
-  if (!(await problems.retry("base", log.isEnded, heartbeat.noteBase))) return;
+  if (!(await problems.retry("base", ownLog.isEnded, heartbeat.noteBase))) return;
   writer.newestBase = base;
   writer.baseStartBytes = storedBytes;
   writer.begunMs = begunMs;
@@ -111,7 +111,7 @@ function isDue(writer: GenerationWriter): boolean {
 
 /** Begins to write a base if one is due. It does not wait. */
 export function writeBaseIfDue(writer: GenerationWriter): void {
-  const { archive, log } = writer;
-  if (log.isEnded() || !isDue(writer)) return;
-  void archive.problems.run("base", log.isEnded, () => writeBase(writer));
+  const { archive, ownLog } = writer;
+  if (ownLog.isEnded() || !isDue(writer)) return;
+  void archive.problems.run("base", ownLog.isEnded, () => writeBase(writer));
 }

@@ -2,14 +2,14 @@
 import { AppError, fail, shellWord } from "../../../base/error.ts";
 import { ARCHIVE_CAUSE, type ArchiveContext, DIVERGED, UNUSABLE } from "../context.ts";
 import { type Base, type Generation, HEAD_BYTES } from "../format.ts";
-import { heartbeatKey, type SegmentId } from "../keys.ts";
+import { heartbeatKey, type ObjectId, shift } from "../keys.ts";
 import type { ArchiveMarker, DatabaseFiles, Progress, WalPosition } from "../machine.ts";
-import type { LogExtent } from "../read/catalog.ts";
 import {
   areVoid,
   type Catalog,
   type History,
   isSameSegment,
+  type LogExtent,
   readCatalog,
   readEnd,
   readLastHeader,
@@ -17,7 +17,7 @@ import {
   requireNewest,
 } from "../read/catalog.ts";
 import { untilStill } from "../read/still.ts";
-import { createRecord, seal } from "./log.ts";
+import { createRecord, seal, sealerOf } from "./log.ts";
 
 export interface Beginning {
   readonly generation: Generation;
@@ -25,7 +25,7 @@ export interface Beginning {
   /** Where the last segment of what it continues ends; `null` if there is none. */
   readonly previous: WalPosition | null;
   /** That segment. Its number is 0 if there is none. */
-  readonly last: SegmentId;
+  readonly last: ObjectId;
   /** Everything in what it continues was written at or before this time. */
   readonly timeMs: number;
   /** The newest base of what it continues; `null` if it begins with a base. */
@@ -46,7 +46,6 @@ const OF_ANOTHER = `the archive belongs to another database: ${RESTORE}`;
 
 type End = Awaited<ReturnType<typeof readEnd>>;
 
-/** @throws {AppError} operator: a database must not be archived */
 function refuse(reason: string, cause: string = ARCHIVE_CAUSE): never {
   throw new AppError("operator", reason, { cause });
 }
@@ -58,51 +57,27 @@ export function failContinued(): never {
 
 /**
  * Call it while the WAL cannot be restarted.
- * @param last the last segment
- * @param end where that ends; `null` if there is none
+ * @param end of the last segment; `null` if there is none
  * @returns where the archive ends in the WAL; `null` if that cannot be proved
  */
-function findPosition(
-  { files, database }: ArchiveContext,
-  last: SegmentId,
-  end: WalPosition | null,
-  marker: ArchiveMarker | null,
-): WalPosition | null {
+function findPosition(archive: ArchiveContext, last: ObjectId, end: WalPosition | null) {
+  const { files, database } = archive;
   if (end !== null && database.continuesAt(end)) return end;
-  const complete = marker?.complete ?? null;
+  const complete = files.readMarker()?.complete ?? null;
   if (complete === null || !isSameSegment(complete, last)) return null;
   // Then everything since is in the WAL, because nothing has been copied from it.
   return complete.file === files.state() ? database.beginning() : null;
 }
 
 /** @returns whether the archive still has the state from which the database was restored as its newest one */
-function isStillRestored(
-  { generations }: Catalog,
-  history: History | null,
-  restored: ArchiveMarker["restored"],
-): boolean {
+function isStillRestored(history: History | null, restored: ArchiveMarker["restored"]): boolean {
   if (history === null || restored === null) return false;
-  const name = generations.get(history.lastGeneration)?.name ?? "";
-  const { last, tail } = history;
+  const { catalog, last, lastGeneration, tail } = history;
+  const name = catalog.generations.get(lastGeneration)?.name ?? "";
   // A copy can have segments that the archive has lost.
-  const sealed = tail?.isSealed ? { ...tail.sealFrom, number: tail.sealFrom.number - 1 } : last;
+  const sealed = tail?.isSealed ? shift(tail.sealFrom, -1) : last;
   const isAtEnd = [last, sealed].some((end) => isSameSegment(end, restored.last ?? last));
   return restored.names.includes(name) && isAtEnd;
-}
-
-/** @throws {AppError} operator if another database than this one has the archive, and something can be restored */
-function requireOwner(
-  { standby }: ArchiveContext,
-  newest: Generation | null,
-  marker: ArchiveMarker | null,
-  isRestored: boolean,
-): void {
-  const name = newest?.name ?? "";
-  if (marker?.names.includes(name)) return;
-  if (isRestored && marker?.restored?.names.includes(name)) return;
-  // Two new machines may have started in the same moment: the other one was faster.
-  if (marker === null && !standby) refuse(OF_ANOTHER);
-  failContinued();
 }
 
 /**
@@ -111,40 +86,46 @@ function requireOwner(
  * @throws {AppError} operator if the database must not be archived
  */
 async function compare(archive: ArchiveContext, catalog: Catalog, { history, tail }: End) {
+  const { opening: storage, files } = archive;
   const newest = requireNewest(catalog);
-  const marker = archive.files.readMarker();
+  const marker = files.readMarker();
   const id = marker?.archive ?? null;
   if (id !== null && id !== newest?.archive) {
-    const reason = archive.files.notTheArchive;
+    const reason = files.notTheArchive;
     // A server that is running waits: the disk may be mounted again.
     const awaited = "waiting for the archive of this database, which an operator puts back";
     if (newest === null && archive.hasGap) fail("unavailable", `${awaited}: ${reason}`);
     refuse(reason, UNUSABLE);
   }
-  const isRestored = isStillRestored(catalog, history, marker?.restored ?? null);
+  const isRestored = isStillRestored(history, marker?.restored ?? null);
   // Otherwise a server that began the archive was killed before it was of use.
-  const isOfUse = catalog.bases.length > 0 || !(await areVoid(archive.storage, 0, catalog.newest));
-  if (isOfUse) requireOwner(archive, newest, marker, isRestored);
+  const isOfUse = catalog.bases.length > 0 || !(await areVoid(storage, 0, catalog.newest));
+  const names = [...(marker?.names ?? []), ...((isRestored && marker?.restored?.names) || [])];
+  if (isOfUse && !names.includes(newest?.name ?? "")) {
+    // Two new machines may have started in the same moment: the other one was faster.
+    if (marker === null && !archive.standby) refuse(OF_ANOTHER);
+    failContinued();
+  }
   const lacks = (state: Progress | null) => state !== null && archive.progress.lacks(state);
   if (history === null || archive.hasGap) {
     const base = catalog.bases[0] ?? { generation: 1 };
     const isOld = isOfUse && !archive.hasGap;
-    if (isOld && lacks(await readNewestProgress(archive.storage, catalog, { base, tail })))
+    if (isOld && lacks(await readNewestProgress(catalog, { base, tail })))
       refuse(`no base can be read, and ${HAS_LATER}, or choose another ARCHIVE_URL`);
     return { position: null, header: null, damage: null };
   }
-  const { header, damage } = await readLastHeader(archive.storage, history);
+  const { header, damage } = await readLastHeader(history);
   // What continues something damaged could not be restored.
   const canContinue = damage === null && history.lastGeneration === catalog.newest;
   const end = header?.end ?? null;
-  const position = canContinue ? findPosition(archive, history.last, end, marker) : null;
+  const position = canContinue ? findPosition(archive, history.last, end) : null;
   const archived = header?.progress ?? history.base.progress;
   if (position === null && !isRestored && lacks(archived)) refuse(HAS_MORE, DIVERGED);
   const isSure = canContinue || isRestored;
-  if (lacks(isSure ? null : await readNewestProgress(archive.storage, catalog, history))) {
+  if (lacks(isSure ? null : await readNewestProgress(catalog, history))) {
     const at = new Date(header?.timeMs ?? history.base.timeMs).toISOString();
     const what = damage ?? `generation ${catalog.newest} has no complete base`;
-    const command = `user-api restore --from ${shellWord(archive.storage.url)} --at ${at}`;
+    const command = `user-api restore --from ${shellWord(storage.url)} --at ${at}`;
     refuse(`${what}, and ${HAS_LATER}, or give those up with \`${command}\``);
   }
   return { position, header, damage };
@@ -153,23 +134,18 @@ async function compare(archive: ArchiveContext, catalog: Catalog, { history, tai
 /** More than the attempts whose record may still arrive. */
 const MAX_NAMES = 8;
 
-/** Writes the marker first, so that this database is known to be the one that continues the archive. */
-export function prepareMarker(files: DatabaseFiles, name: string, isCopy = false): void {
+/** @param known the archive, when its record is stored: until then, another server may begin it, or none */
+function markOwn(files: DatabaseFiles, name: string, known?: string): void {
   const marker = files.readMarker();
-  const { archive = null, names = [], complete = null, restored = null } = marker ?? {};
-  const known = [...new Set([name, ...names])].slice(0, MAX_NAMES);
-  files.writeMarker({ archive, names: known, complete, restored, isCopy });
-}
-
-/** Not before its record is stored: until then, another server may begin the archive, or none. */
-function noteArchive(files: DatabaseFiles, archive: string): void {
-  const marker = files.readMarker();
-  if (marker !== null && marker.archive !== archive) files.writeMarker({ ...marker, archive });
+  const { names = [], complete = null, restored = null } = marker ?? {};
+  const own = [...new Set([name, ...names])].slice(0, MAX_NAMES);
+  const archive = known ?? marker?.archive ?? null;
+  files.writeMarker({ archive, names: own, complete, restored, isCopy: false });
 }
 
 /** @returns the newest generation if this server has begun it like that, and nothing has been written to it since */
 async function findUnfinished(
-  { storage, identity, commit, files }: ArchiveContext,
+  { opening: storage, identity, commit, files }: ArchiveContext,
   newest: Generation | null,
   tail: LogExtent | null,
   continues: boolean,
@@ -185,34 +161,30 @@ async function findUnfinished(
 /** @returns `null` if nothing proves that the database is what was followed, or it needs a base and cannot begin with one */
 function continueFollowed(archive: ArchiveContext, followed: Continuation): Beginning | null {
   const { files } = archive;
-  const position = findPosition(archive, followed.last, followed.previous, files.readMarker());
+  const position = findPosition(archive, followed.last, followed.previous);
   if (position === null || (followed.newest === null && position.offset > 0)) return null;
-  prepareMarker(files, followed.generation.name);
-  noteArchive(files, followed.generation.archive);
+  markOwn(files, followed.generation.name, followed.generation.archive);
   return { ...followed, position };
 }
 
 /**
- * @param archive its storage repeats calls that fail
  * @param followed what this server has begun already, as a standby
  * @throws {AppError} operator with a cause of {@link archiveCauses} if this database must not be archived
  * @throws the reason of the signal, if it waits for another server then
  */
 export async function beginGeneration(
   archive: ArchiveContext,
-  signal: AbortSignal,
   followed: Continuation | null,
 ): Promise<Beginning> {
   const begun = followed === null ? null : continueFollowed(archive, followed);
   if (begun !== null) return begun;
-  const { storage, identity, commit, machine, files, database } = archive;
-  const { holder } = files;
+  const { opening: storage, identity, commit, machine, files, database, signal, standby } = archive;
   /** The generation whose log was sealed before the catalog was read. */
   let sealed = 0;
   for (;;) {
     const catalog = await readCatalog(storage);
     const newest = requireNewest(catalog);
-    const end = await readEnd(storage, catalog);
+    const end = await readEnd(catalog);
     const { history, tail } = end;
     const { position, header, damage } = await compare(archive, catalog, end);
     const unfinished = await findUnfinished(archive, newest, tail, position !== null);
@@ -220,7 +192,6 @@ export async function beginGeneration(
     if (before !== null && tail !== null && !tail.isSealed) {
       // Otherwise it was an earlier process with the same lock.
       if (before.identity !== identity) {
-        const { standby } = archive;
         // Two machines have begun the archive at the same time: this one follows.
         if (standby && !files.readMarker()?.names.includes(before.name)) failContinued();
         archive.log("info", "waiting for the archive", { holder: before.holder });
@@ -229,7 +200,7 @@ export async function beginGeneration(
       }
       // Otherwise no server would write.
       files.requireWritable();
-      await seal(storage, tail.sealFrom, { writer: machine.newId(), holder }, machine.nowMs());
+      await seal(storage, tail.sealFrom, sealerOf(archive));
       sealed = before.number;
       continue;
     }
@@ -247,12 +218,14 @@ export async function beginGeneration(
       previousEnd: sealedEnd,
       parent: continued === null ? null : { generation: catalog.newest, number: sealedEnd },
       identity,
-      holder,
+      holder: files.holder,
       commit,
     };
-    if (unfinished === null) prepareMarker(files, generation.name);
+    // First, so that this database is known to be the one that continues the archive.
+    if (unfinished === null) markOwn(files, generation.name);
     if (!(await createRecord(storage, generation))) continue;
-    noteArchive(files, generation.archive);
+    if (files.readMarker()?.archive !== generation.archive)
+      markOwn(files, generation.name, generation.archive);
     return {
       generation,
       position: position ?? database.beginning(),

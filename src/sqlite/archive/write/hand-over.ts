@@ -1,9 +1,8 @@
 /** A server whose disk fails hands the archive over: no standby takes it while the heartbeats go on. */
 import { fail } from "../../../base/error.ts";
 import { isOver } from "../context.ts";
-import type { Seal } from "../format.ts";
 import { createStillness } from "../read/still.ts";
-import { seal } from "./log.ts";
+import { seal, sealerOf } from "./log.ts";
 import { type Archiving, endGeneration, type GenerationWriter, isComplete } from "./segments.ts";
 
 const LOOK_MS = 500;
@@ -24,12 +23,11 @@ function hasAll(writer: GenerationWriter): boolean {
 
 /**
  * Ends the own log, so that a standby takes over without waiting.
- * @param number of the writes, before this call
- * @returns whether it has. Otherwise it is called again soon
+ * @param number of the last write. If there was another one since, it does nothing, and returns false
  * @throws {AppError} unavailable if no standby should take over, or the archive was closed
  */
 async function handOver(archive: Archiving, number: number, reason: string): Promise<boolean> {
-  const { writer, writes, storage, problems, commit, files, machine, log } = archive;
+  const { writer, writes, storage, problems, commit, machine, log } = archive;
   if (writer === null || writer.heartbeat.standby()?.canWrite !== true)
     return fail("unavailable", `${reason}, and ${NO_STANDBY}`);
   const isAsync = commit === "async";
@@ -38,12 +36,12 @@ async function handOver(archive: Archiving, number: number, reason: string): Pro
   log("warn", "handing over", { reason });
   endGeneration(writer);
   // The seal may be stored, and this server not know it.
-  writer.events.onHeld(machine.monotonicMs());
+  archive.events.onHeld(machine.monotonicMs());
   const { number: generation } = writer.beginning.generation;
-  const from = { generation, number: writer.log.stored() + 1 };
-  const kind: Seal["kind"] = isAsync ? "closed" : "seal";
-  const sealer = { kind, writer: machine.newId(), holder: files.holder, promoted: true };
-  const attempt = () => seal(storage, from, sealer, machine.nowMs());
+  const from = { generation, number: writer.ownLog.stored() + 1 };
+  const kind = isAsync ? "closed" : "seal";
+  const sealer = { ...sealerOf(archive), kind, promoted: true } as const;
+  const attempt = () => seal(storage, from, sealer);
   await problems.retry("handover", () => isOver(archive), attempt);
   return true;
 }
@@ -51,11 +49,11 @@ async function handOver(archive: Archiving, number: number, reason: string): Pro
 /** Looks whether writes fail or hang. @param supersede gives the archive up. @returns ends it */
 export function watchWrites(archive: Archiving, supersede: (reason: string) => void): Disposable {
   const { writes, problems, machine, takeoverMs } = archive;
-  const stillMsOf = createStillness(machine);
+  const observe = createStillness(machine);
   let failingSinceMs: number | null = null;
 
   function findReason(number: number): string | null {
-    const isHung = stillMsOf(`${number}`) >= HUNG_MS && number % 2 === 1;
+    const isHung = observe(`${number}`) >= HUNG_MS && number % 2 === 1;
     const nowMs = machine.monotonicMs();
     const { lastTicket, writer } = archive;
     // What was written cannot be read for the archive, so it cannot be acknowledged.

@@ -3,76 +3,45 @@
  * without writes would not.
  */
 import { AppError } from "../../../base/error.ts";
-import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ArchiveContext } from "../context.ts";
-import { encodeJson, type Generation, HEARTBEAT_MS } from "../format.ts";
+import { encodeJson, type Generation, HEARTBEAT_MS, type Heartbeat } from "../format.ts";
 import { generationKey, heartbeatKey } from "../keys.ts";
-import {
-  type Heartbeat as Beat,
-  findGeneration,
-  orNull,
-  readCatalog,
-  readLog,
-} from "../read/catalog.ts";
-import { type Announcement, createStandbyWatch } from "./announcement.ts";
-import { createRecord, type Log, seal } from "./log.ts";
+import { findGeneration, orNull, readCatalog, readLog } from "../read/catalog.ts";
+import { createStandbyWatch } from "./announcement.ts";
+import { createRecord, type OwnLog, seal, sealerOf } from "./log.ts";
 
 /** Consecutive looks that must miss an object before it counts as lost. */
 const MISSES_BEFORE_LOSS = 3;
 /** One that takes long does not delay the next: that would look as if the server had ended. */
 const MAX_BEATS = 2;
 
-export interface HeartbeatEvents {
-  /** Called with the time, by the monotonic clock, until which no other server can have taken over. */
-  readonly onHeld: (untilMs: number) => void;
-  /** Called when the generation cannot go on: a segment was not sent, or the storage has lost objects. */
-  readonly onError: (error: unknown) => void;
-  /** Called when a standby says that it cannot read this object. */
-  readonly onLack: (key: string) => Promise<void>;
-}
-
 /** Writes the seal before this server again, and its record, after an older state of the storage was put back. */
-async function recordAgain({ storage, machine }: ArchiveContext, own: Generation, log: Log) {
+async function recordAgain(archive: ArchiveContext, own: Generation, ownLog: OwnLog) {
+  const { storage } = archive;
   const { generations } = await readCatalog(storage);
   const before = [...generations.values()].findLast(({ number }) => number < own.number);
   if (before?.archive === own.archive) {
-    const { sealFrom } = await readLog(storage, { generation: before.number, number: 1 }, null, 0);
-    await seal(storage, sealFrom, { writer: own.name, holder: own.holder }, machine.nowMs());
+    const { sealFrom } = await readLog(storage, { generation: before.number, number: 1 });
+    await seal(storage, sealFrom, sealerOf(archive));
     // Otherwise it may be another place, e.g. because a disk is not mounted.
-  } else if ((await log.findLost(1)) !== null) return;
+  } else if ((await ownLog.findLost(1)) !== null) return;
   await createRecord(storage, own);
 }
 
-export interface Heartbeat extends Disposable {
-  /** @returns the standby that has announced itself; `null` if there is none */
-  standby(): Announcement | null;
-  /**
-   * Says that the archive has a base. Nothing may be acknowledged before: a generation whose heartbeat denies it counts for
-   * nothing if its server is lost.
-   * @returns whether no other server has a slot of the log, as of a look after that
-   */
-  noteBase(): Promise<boolean>;
-}
-
-/**
- * Writes the first heartbeat, then one per interval, until it is disposed of.
- * @param opening repeats calls that fail, for the first one
- */
+/** Writes the first heartbeat, then one per interval, until it is disposed of. */
 export async function startHeartbeat(
   archive: ArchiveContext,
   generation: Generation,
-  log: Log,
-  { onHeld, onError, onLack }: HeartbeatEvents,
-  opening: ObjectStorage,
-): Promise<Heartbeat> {
-  const { storage, problems, machine, takeoverMs } = archive;
+  ownLog: OwnLog,
+) {
+  const { storage, problems, machine, takeoverMs, events } = archive;
   const { number, name: writer } = generation;
   const standbys = createStandbyWatch(archive);
   let intervalMs = HEARTBEAT_MS;
   /** The shortest one that a standby may know: it waits for two of it, or TAKEOVER_SECONDS. */
   let knownMs = HEARTBEAT_MS;
   let lookedMs = machine.monotonicMs();
-  const hold = () => onHeld(lookedMs + Math.max(takeoverMs, 2 * knownMs));
+  const hold = () => events.onHeld(lookedMs + Math.max(takeoverMs, 2 * knownMs));
   let hasBase = generation.parent !== null;
   let sequence = 0;
   /** The last segment that a look has found. Later ones may exist although the storage was rolled back. */
@@ -84,49 +53,46 @@ export async function startHeartbeat(
 
   /** @param confirmed the last segment that was stored when the look began */
   async function checkForLoss(confirmed: number): Promise<void> {
-    const lost = await log.findLost(known);
+    const lost = await ownLog.findLost(known);
     misses = lost === null ? 0 : misses + 1;
     if (lost === null) known = confirmed;
     // It is the same archive, and who starts now needs the record.
-    if (
-      lost === null &&
-      sequence % 2 === 0 &&
-      (await orNull(findGeneration(storage, number))) === null
-    )
+    const isDue = lost === null && sequence % 2 === 0;
+    if (isDue && (await orNull(findGeneration(storage, number))) === null)
       await storage.put(generationKey(number), encodeJson(generation));
-    if (misses < MISSES_BEFORE_LOSS || log.isEnded()) return;
-    await recordAgain(archive, generation, log);
+    if (misses < MISSES_BEFORE_LOSS || ownLog.isEnded()) return;
+    await recordAgain(archive, generation, ownLog);
     const reason = `${lost} is missing: an older state of the storage was put back`;
-    onError(new AppError("operator", reason));
+    events.onError(new AppError("operator", reason));
   }
 
   /** @returns whether no other server has a slot of the log */
   async function show(via = storage): Promise<boolean> {
     // A server that hears nothing cannot acknowledge anything, either: others may take over.
     const isSilent = machine.monotonicMs() - lookedMs >= takeoverMs;
-    if (isSilent && !(await log.isOpen(via))) return false;
+    if (isSilent && !(await ownLog.isOpen(via))) return false;
     sequence += 1;
     if (intervalMs < knownMs) {
       knownMs = intervalMs;
       hold();
     }
-    const state = { generation: number, writer, confirmed: log.stored(), sequence, intervalMs };
+    const state = { generation: number, writer, confirmed: ownLog.stored(), sequence, intervalMs };
     // A standby may count from the moment at which it arrives.
     const startedMs = machine.monotonicMs();
-    await via.put(heartbeatKey(number), encodeJson({ ...state, hasBase } satisfies Beat));
-    if (!(await log.isOpen(via))) return false;
+    await via.put(heartbeatKey(number), encodeJson({ ...state, hasBase } satisfies Heartbeat));
+    if (!(await ownLog.isOpen(via))) return false;
     if (startedMs >= lookedMs) [knownMs, lookedMs] = [state.intervalMs, startedMs];
     hold();
     return true;
   }
 
   async function beat(): Promise<void> {
-    const confirmed = log.stored();
+    const confirmed = ownLog.stored();
     if (!(await show())) return;
     const found = await standbys.look();
     const isShorter = found < intervalMs;
     intervalMs = found;
-    if (isShorter && !log.isEnded()) {
+    if (isShorter && !ownLog.isEnded()) {
       scheduleNext();
       // So that a standby waits no longer for a server that is lost soon.
       await show();
@@ -137,7 +103,7 @@ export async function startHeartbeat(
     try {
       await checkForLoss(confirmed);
       const lacks = standbys.current()?.lacks ?? null;
-      if (lacks !== null) await onLack(lacks);
+      if (lacks !== null) await events.onLack(lacks);
     } finally {
       looking = false;
     }
@@ -156,17 +122,23 @@ export async function startHeartbeat(
       await beat();
       problems.clear("heartbeat");
     } catch (error) {
-      if (!log.isEnded()) problems.report("heartbeat", error);
+      if (!ownLog.isEnded()) problems.report("heartbeat", error);
     }
     beats -= 1;
   }
 
   if (archive.standby && !hasBase) intervalMs = await standbys.look().catch(() => HEARTBEAT_MS);
-  await show(opening);
+  await show(archive.opening);
   void next();
   return {
+    /** @returns the standby that has announced itself; `null` if there is none */
     standby: standbys.current,
-    noteBase() {
+    /**
+     * Says that the archive has a base. Nothing may be acknowledged before: a generation whose heartbeat denies it counts
+     * for nothing if its server is lost.
+     * @returns whether no other server has a slot of the log, as of a look after that
+     */
+    noteBase(): Promise<boolean> {
       hasBase = true;
       return show();
     },

@@ -5,27 +5,30 @@
  */
 import { fail } from "../../../base/error.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
-import type { Seal, SegmentHeader } from "../format.ts";
+import type { ArchiveContext, ServerContext } from "../context.ts";
 import {
   decodeGeneration,
   encodeJson,
   type Generation,
   HEAD_BYTES,
+  type Head,
   MAX_SENDING,
+  type Seal,
+  type SegmentHeader,
 } from "../format.ts";
-import { generationKey, type SegmentId, slotKey } from "../keys.ts";
+import { generationKey, type ObjectId, slotKey } from "../keys.ts";
 import { soundHead } from "../read/catalog.ts";
 
 type Slots = Pick<ObjectStorage, "get" | "create">;
 
-/** By writer, number and hash: a server may store a segment, and never learn it. */
-function isSame(one: SegmentHeader | Seal, other: SegmentHeader | Seal): boolean {
+/** A server may store a segment, and never learn it. */
+function isSame(one: Head, other: Head): boolean {
   if (one.kind !== other.kind || one.writer !== other.writer) return false;
   return one.kind !== "segment" || other.kind !== "segment" || one.sha256 === other.sha256;
 }
 
 /** @param found in a slot, and not of this server */
-function holderOf(id: SegmentId, found: SegmentHeader | Seal | null): string {
+function holderOf(id: ObjectId, found: Head | null): string {
   if (found === null) return `${slotKey(id)}, which cannot be read,`;
   return found.kind === "segment" ? "another server" : found.holder;
 }
@@ -44,32 +47,32 @@ async function createOrRead(
   return stored ?? fail("unavailable", `${key} was refused, and does not exist`);
 }
 
-/**
- * @param body the head as `encodeJson` returns it, and the contents of a segment
- * @returns what is in the slot: the head itself if it was empty; `null` if it is damaged
- * @throws {AppError} unavailable if that is unknown
- */
-async function createSlot(
-  storage: Slots,
-  head: SegmentHeader | Seal,
-  body = encodeJson(head),
-): Promise<SegmentHeader | Seal | null> {
+/** @returns what is in the slot: the head itself if it was empty; `null` if it is damaged */
+async function createSlot(storage: Slots, head: Head, body = encodeJson(head)) {
   const found = await createOrRead(storage, slotKey(head), body);
   return found === null ? head : soundHead(head, found);
 }
 
 /** @returns `null` when the slot has it, perhaps from an earlier call; otherwise who has another one there */
-async function store(
-  storage: Slots,
-  head: SegmentHeader | Seal,
-  body?: Uint8Array<ArrayBuffer>,
-): Promise<string | null> {
+async function store(storage: Slots, head: Head, body?: Uint8Array<ArrayBuffer>) {
   const found = await createSlot(storage, head, body);
   return found !== null && isSame(found, head) ? null : holderOf(head, found);
 }
 
-/** Who writes a seal: a random text, and a name for operators; `closed` if it is the server of the log, which is complete. */
-export type Sealer = Pick<Seal, "writer" | "holder" | "promoted"> & Partial<Pick<Seal, "kind">>;
+/** What a seal says, wherever it is. Its kind is `closed` if it is that of the server of the log, which is complete. */
+export type Sealer = Pick<Seal, "writer" | "holder" | "promoted" | "timeMs"> &
+  Partial<Pick<Seal, "kind">>;
+
+/** @returns that of a server; no two are equal */
+export function sealerOf({ machine, files }: Pick<ServerContext, "machine" | "files">): Sealer {
+  return { writer: machine.newId(), holder: files.holder, timeMs: machine.nowMs() };
+}
+
+/** @returns as `createSlot`. @param confirmed the last segment that is known to be stored */
+function putSeal(storage: Slots, id: ObjectId, sealer: Sealer, confirmed = id.number - 1) {
+  const { generation, number } = id;
+  return createSlot(storage, { kind: "seal", generation, number, confirmed, ...sealer });
+}
 
 /**
  * Puts a seal into the first empty slot, unless the log has one.
@@ -80,15 +83,12 @@ export type Sealer = Pick<Seal, "writer" | "holder" | "promoted"> & Partial<Pick
  */
 export async function seal(
   storage: Slots,
-  from: SegmentId,
+  from: ObjectId,
   sealer: Sealer,
-  timeMs: number,
   mostFull = Number.POSITIVE_INFINITY,
 ): Promise<number> {
   for (let { number } = from; number <= from.number + mostFull; number += 1) {
-    const id = { generation: from.generation, number };
-    const mark = { kind: "seal", ...id, ...sealer, confirmed: number - 1, timeMs } as const;
-    const found = await createSlot(storage, mark);
+    const found = await putSeal(storage, { ...from, number }, sealer);
     // A slot that is damaged is not empty, either.
     if (found !== null && found.kind !== "segment") return number - 1;
   }
@@ -102,17 +102,11 @@ export async function seal(
  * @returns likewise, for `seal`
  * @throws {AppError} unavailable if it has to be tried again
  */
-export async function fence(
-  storage: Slots,
-  from: SegmentId,
-  sealer: Sealer,
-  timeMs: number,
-): Promise<SegmentId> {
+export async function fence(storage: Slots, from: ObjectId, sealer: Sealer): Promise<ObjectId> {
   let { number } = from;
   for (let distance = 2 * MAX_SENDING; ; distance *= 2) {
-    const id = { generation: from.generation, number: number + distance };
-    const mark = { kind: "seal", ...id, ...sealer, confirmed: number - 1, timeMs } as const;
-    const found = await createSlot(storage, mark);
+    const id = { ...from, number: number + distance };
+    const found = await putSeal(storage, id, sealer, number - 1);
     if (found?.kind !== "segment") return { ...from, number };
     // When its server sent it, all but the last of these were stored.
     number = id.number - MAX_SENDING + 1;
@@ -129,18 +123,12 @@ export async function createRecord(storage: Slots, record: Generation): Promise<
   return found === null || decodeGeneration(number, found).name === name;
 }
 
-interface LogOptions {
-  readonly storage: Slots;
-  readonly generation: Pick<Generation, "number" | "name" | "holder">;
-  /** Repeats what fails, until the log has ended. */
-  readonly retry: <Result>(attempt: () => Promise<Result>) => Promise<Result>;
-  /** Called once, with its name for operators, when another server has a slot of this log. */
-  readonly onSuperseded: (holder: string) => void;
-}
+export type OwnLog = ReturnType<typeof createOwnLog>;
 
-export type Log = ReturnType<typeof createLog>;
-
-export function createLog({ storage, generation, retry, onSuperseded }: LogOptions) {
+export function createOwnLog(
+  { storage, problems, events }: Pick<ArchiveContext, "storage" | "problems" | "events">,
+  { number: generation, name: writer, holder }: Pick<Generation, "number" | "name" | "holder">,
+) {
   let stored = 0;
   /** Number of the last segment whose create was begun. */
   let sent = 0;
@@ -148,10 +136,10 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
   /** Segments that the archive has, while it lacks one before them. */
   const early = new Set<number>();
 
-  function supersede(holder: string): void {
+  function supersede(by: string): void {
     if (isEnded) return;
     isEnded = true;
-    onSuperseded(holder);
+    events.onSuperseded(by);
   }
 
   return {
@@ -159,12 +147,10 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
     async append(head: SegmentHeader, contents: Uint8Array): Promise<boolean> {
       const body = new Uint8Array(Buffer.concat([encodeJson(head), contents]));
       sent = Math.max(sent, head.number);
-      const other = await retry(() => store(storage, head, body));
+      const attempt = () => store(storage, head, body);
+      const other = await problems.retry("segments", () => isEnded, attempt);
+      if (other !== null) supersede(other);
       if (isEnded) return false;
-      if (other !== null) {
-        supersede(other);
-        return false;
-      }
       early.add(head.number);
       while (early.delete(stored + 1)) stored += 1;
       return true;
@@ -179,11 +165,11 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
       const sentBefore = sent;
       // After what was sent before, an own segment proves the same as an empty slot: others may follow all the time.
       for (let number = stored + 1; !isEnded && number <= sentBefore + 1; number += 1) {
-        const id = { generation: generation.number, number };
+        const id = { generation, number };
         const body = await get(slotKey(id), HEAD_BYTES);
         if (body === null) return !isEnded;
         const found = soundHead(id, body);
-        if (found !== null && found.writer !== generation.name) supersede(holderOf(id, found));
+        if (found !== null && found.writer !== writer) supersede(holderOf(id, found));
       }
       return !isEnded;
     },
@@ -193,16 +179,14 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
      * @returns the key of what is missing; `null` if nothing is
      */
     async findLost(segment: number): Promise<string | null> {
-      const id = { generation: generation.number, number: segment };
-      const key = segment === 0 ? generationKey(id.generation) : slotKey(id);
+      const key =
+        segment === 0 ? generationKey(generation) : slotKey({ generation, number: segment });
       return (await storage.get(key, HEAD_BYTES)) === null ? key : null;
     },
     /** Says that this server writes nothing more. Call it when all of its segments are stored. */
     async close(timeMs: number): Promise<void> {
-      const { number, name: writer, holder } = generation;
-      const slot = { generation: number, number: stored + 1, writer, holder };
-      const mark: Seal = { kind: "closed", ...slot, confirmed: stored, timeMs };
-      const other = await store(storage, mark);
+      const slot = { generation, number: stored + 1, writer, holder };
+      const other = await store(storage, { kind: "closed", ...slot, confirmed: stored, timeMs });
       if (other !== null) supersede(other);
     },
     end(): void {

@@ -4,9 +4,9 @@ import {
   baseKey,
   chunkPrefix,
   heartbeatKey,
+  type ObjectId,
   parseSlotKey,
   prefixes,
-  type SegmentId,
   slotKey,
 } from "../keys.ts";
 import { readCatalog, readGeneration } from "../read/catalog.ts";
@@ -32,7 +32,7 @@ async function removeBefore(storage: ObjectStorage, prefix: string, end: string)
 }
 
 /** @returns the slots of one log that may be deleted: not the seal, nor what may be one because nothing else is left */
-async function withoutSeal(storage: ObjectStorage, slots: readonly SegmentId[]) {
+async function withoutSeal(storage: ObjectStorage, slots: readonly ObjectId[]) {
   const [slot] = slots;
   if (slot === undefined || slots.length === 1) return [];
   const { previousEnd } = await readGeneration(storage, slot.generation + 1);
@@ -43,7 +43,7 @@ async function withoutSeal(storage: ObjectStorage, slots: readonly SegmentId[]) 
  * Deletes the slots before this one, except the seal of each log: a server that was suspended since could create that slot
  * again, and acknowledge what nobody can restore.
  */
-async function removeSlots(storage: ObjectStorage, first: SegmentId): Promise<void> {
+async function removeSlots(storage: ObjectStorage, first: ObjectId): Promise<void> {
   for await (const keys of listBefore(storage, prefixes.log, slotKey(first))) {
     const slots = keys.map(parseSlotKey).filter((slot) => slot !== null);
     for (const own of Map.groupBy(slots, ({ generation }) => generation).values()) {
@@ -72,11 +72,11 @@ export async function deleteExpired(storage: ObjectStorage, oldestMs: number): P
 
 /** Begins to delete what has expired, once an hour. It does not wait. */
 export function deleteIfDue(writer: GenerationWriter): void {
-  const { log, archive, deletedMs } = writer;
+  const { ownLog, archive, deletedMs } = writer;
   const { storage, problems, machine, settledMs, keepMs } = archive;
   const oldestMs = settledMs() - keepMs;
   const nowMs = machine.monotonicMs();
-  if (log.isEnded() || oldestMs < 0 || nowMs - deletedMs < INTERVAL_MS) return;
+  if (ownLog.isEnded() || oldestMs < 0 || nowMs - deletedMs < INTERVAL_MS) return;
   writer.deletedMs = nowMs;
-  void problems.run("deletion", log.isEnded, () => deleteExpired(storage, oldestMs));
+  void problems.run("deletion", ownLog.isEnded, () => deleteExpired(storage, oldestMs));
 }

@@ -1,12 +1,11 @@
 /** One generation of the archive, while this server writes it: sends the WAL as segments, and knows which commits the archive has. */
 import { AppError, messageOf } from "../../../base/error.ts";
-import type { ObjectStorage } from "../../../domain/object-storage.ts";
-import { type ArchiveContext, isOver, problemOf } from "../context.ts";
-import { encodeChunk, MAX_SENDING, type SegmentHeader, type Slot } from "../format.ts";
-import type { Progress, WalPart, WalPosition } from "../machine.ts";
+import { type ArchiveContext, guard, isOver, problemOf } from "../context.ts";
+import { encodeChunk, MAX_SENDING, type SegmentHeader } from "../format.ts";
+import type { Progress, WalPart } from "../machine.ts";
 import type { Beginning } from "./generation.ts";
-import { type HeartbeatEvents, startHeartbeat } from "./heartbeat.ts";
-import { createLog } from "./log.ts";
+import { startHeartbeat } from "./heartbeat.ts";
+import { createOwnLog } from "./log.ts";
 
 /** Bytes of the WAL in memory. Beyond, they stay in the WAL, which is not checkpointed then. */
 const MAX_PENDING_BYTES = 64 * 2 ** 20;
@@ -25,49 +24,23 @@ const POLL_MS = 20;
 const IN_USE =
   "another process uses the database: if that ends before the next start, all of it is copied again";
 
-interface QueuedSegment extends Pick<Slot, "generation" | "number" | "timeMs"> {
-  readonly part: WalPart;
-  readonly previous: WalPosition | null;
-  readonly reached: Progress | null;
-  readonly ascendsFrom: number;
-}
-
-export interface GenerationEvents extends HeartbeatEvents {
-  /** Called when the archive can restore all commits up to this ticket and until this time. */
-  readonly onStored: (ticket: number, untilMs: number) => void;
-  /** Called once, with its name, when another server has continued the archive. */
-  readonly onSuperseded: (holder: string) => void;
-}
+type Queued = "generation" | "number" | "timeMs" | "ascendsFrom" | "previous" | "progress";
+type QueuedSegment = Pick<SegmentHeader, Queued> & { readonly part: WalPart };
 
 export type GenerationWriter = Awaited<ReturnType<typeof createGenerationWriter>>;
 
 export type Archiving = ArchiveContext & { writer: GenerationWriter | null };
 
-/**
- * @param opening repeats calls that fail, for the first heartbeat
- * @throws {AppError} unavailable if the storage does not take that
- */
-export async function createGenerationWriter(
-  archive: ArchiveContext,
-  beginning: Beginning,
-  events: GenerationEvents,
-  opening: ObjectStorage,
-) {
-  const { storage, problems, database } = archive;
+/** @throws {AppError} unavailable if the storage does not take the first heartbeat */
+export async function createGenerationWriter(archive: ArchiveContext, beginning: Beginning) {
   const { generation, position, previous, timeMs, newest } = beginning;
-  const log = createLog({
-    storage,
-    generation,
-    retry: (attempt) => problems.retry("segments", () => log.isEnded(), attempt),
-    onSuperseded: events.onSuperseded,
-  });
+  const ownLog = createOwnLog(archive, generation);
   return {
     archive,
     beginning,
-    events,
-    log,
-    heartbeat: await startHeartbeat(archive, generation, log, events, opening),
-    reader: database.readWal(position),
+    ownLog,
+    heartbeat: await startHeartbeat(archive, generation, ownLog),
+    reader: archive.database.readWal(position),
     queue: [] as QueuedSegment[],
     /** Bytes that were read, and are not in the archive. */
     pendingBytes: 0,
@@ -78,7 +51,7 @@ export async function createGenerationWriter(
     previous,
     ascendsFrom: 1,
     /** Progress of the database as of `lastRead`; older while there is more to read. */
-    reached: null as Progress | null,
+    progress: null as Progress | null,
     /** Number of the first segment since the restart of the WAL; `null` if it is in an earlier generation. */
     firstOfWal: position.offset === 0 ? 1 : null,
     /**
@@ -101,8 +74,8 @@ export async function createGenerationWriter(
 }
 
 /** Sends nothing more, as if the storage were unreachable. */
-export function endGeneration({ log, heartbeat }: GenerationWriter): void {
-  log.end();
+export function endGeneration({ ownLog, heartbeat }: GenerationWriter): void {
+  ownLog.end();
   heartbeat[Symbol.dispose]();
 }
 
@@ -114,7 +87,6 @@ export function timeOf({ archive, lastRead, newestBase }: GenerationWriter): num
   return wasAhead ? nowMs : Math.max(lastMs, nowMs);
 }
 
-/** @throws {Error} if parts of the WAL are lost */
 function readPart(writer: GenerationWriter): boolean {
   const { archive, reader, lastRead, previous } = writer;
   const part = reader.read();
@@ -129,24 +101,23 @@ function readPart(writer: GenerationWriter): boolean {
   writer.lastRead = { ...lastRead, number, timeMs };
   const current = archive.progress.read();
   // Otherwise it may be that of a commit that was not read. Another part follows then.
-  if (reader.unreadBytes() === 0) writer.reached = current ?? writer.reached;
-  const { reached, ascendsFrom } = writer;
-  writer.queue.push({ ...writer.lastRead, part, previous, reached, ascendsFrom });
+  if (reader.unreadBytes() === 0) writer.progress = current ?? writer.progress;
+  const { progress, ascendsFrom } = writer;
+  writer.queue.push({ ...writer.lastRead, part, previous, progress, ascendsFrom });
   writer.previous = part.end;
   writer.pendingBytes += part.bytes.length;
   return true;
 }
 
 async function send(writer: GenerationWriter, queued: QueuedSegment): Promise<void> {
-  const { archive, beginning, log } = writer;
-  const { part, previous, reached: progress, ...id } = queued;
+  const { archive, beginning, ownLog } = writer;
+  const { part, ...segment } = queued;
   const { bytes, ...place } = part;
   const { body, chunk } = await encodeChunk(bytes, archive.machine);
-  const { name } = beginning.generation;
-  const slot = { kind: "segment", ...id, writer: name, confirmed: log.stored() } as const;
-  const header: SegmentHeader = { ...slot, ...place, previous, progress, ...chunk };
+  const slot = { writer: beginning.generation.name, confirmed: ownLog.stored() };
   // Otherwise another generation may have begun, which counts its own segments.
-  if (!(await log.append(header, body))) return;
+  if (!(await ownLog.append({ kind: "segment", ...segment, ...slot, ...place, ...chunk }, body)))
+    return;
   writer.pendingBytes -= bytes.length;
   writer.storedBytes += body.length;
   sendQueued(writer);
@@ -154,16 +125,16 @@ async function send(writer: GenerationWriter, queued: QueuedSegment): Promise<vo
   else confirm(writer);
 }
 
-function maySend({ log }: GenerationWriter, number: number): boolean {
-  return !log.isEnded() && number <= log.stored() + MAX_SENDING;
+function maySend({ ownLog }: GenerationWriter, number: number): boolean {
+  return !ownLog.isEnded() && number <= ownLog.stored() + MAX_SENDING;
 }
 
 function sendQueued(writer: GenerationWriter): void {
-  const { log, queue, events } = writer;
+  const { archive, ownLog, queue } = writer;
   for (let [next] = queue; next !== undefined && maySend(writer, next.number); [next] = queue) {
     queue.shift();
     send(writer, next).catch((error) => {
-      if (!log.isEnded()) events.onError(error);
+      if (!ownLog.isEnded()) archive.events.onError(error);
     });
   }
 }
@@ -174,23 +145,23 @@ function sendQueued(writer: GenerationWriter): void {
  * @throws {Error} if parts of the WAL are lost
  */
 export function readAll(writer: GenerationWriter): boolean {
-  const { log } = writer;
+  const { ownLog } = writer;
   let isRead = false;
-  while (!isRead && !log.isEnded() && writer.pendingBytes < MAX_PENDING_BYTES)
+  while (!isRead && !ownLog.isEnded() && writer.pendingBytes < MAX_PENDING_BYTES)
     isRead = !readPart(writer);
   sendQueued(writer);
-  return isRead && !log.isEnded();
+  return isRead && !ownLog.isEnded();
 }
 
 function confirm(writer: GenerationWriter): void {
-  const { log, events, reads, newestBase } = writer;
-  if (log.isEnded()) return;
-  const stored = log.stored();
+  const { archive, ownLog, reads, newestBase } = writer;
+  if (ownLog.isEnded()) return;
+  const stored = ownLog.stored();
   const last = reads.findLast(({ segment }) => segment <= stored);
   if (last === undefined) return;
   writer.reads = reads.filter(({ segment }) => segment > stored);
   // Nothing can be restored without a base.
-  if (newestBase !== null) events.onStored(last.ticket, last.timeMs);
+  if (newestBase !== null) archive.events.onStored(last.ticket, last.timeMs);
 }
 
 /**
@@ -198,12 +169,12 @@ function confirm(writer: GenerationWriter): void {
  * @throws {Error} if parts of the WAL are lost
  */
 export function advance(writer: GenerationWriter): void {
-  const { archive, log, queue, reader, reads, lastRead } = writer;
+  const { archive, ownLog, queue, reader, reads, lastRead } = writer;
   const timeMs = archive.machine.monotonicMs();
   // Not before there is room, so that all writes until then share a segment.
   const hasRoom = queue.length === 0 && maySend(writer, lastRead.number + 1);
   const isRead = hasRoom ? readAll(writer) : reader.unreadBytes() === 0;
-  if (log.isEnded()) return;
+  if (ownLog.isEnded()) return;
   if (isRead) {
     writer.readTicket = archive.lastTicket;
     const { number } = writer.lastRead;
@@ -217,33 +188,30 @@ export function bytesBehind({ pendingBytes, reader }: GenerationWriter): number 
   return pendingBytes + reader.unreadBytes();
 }
 
-/** @returns whether the archive can restore all commits */
 export function isComplete(writer: GenerationWriter): boolean {
   return writer.newestBase !== null && bytesBehind(writer) === 0;
 }
-
-type Guard = (work: () => void) => void;
 
 /**
  * Copies all of the WAL to the database, and notes that the archive has it: the next start can continue from here, also as
  * a standby of the server that has the archive then.
  * @returns whether it has
  */
-export function noteEnd({ walPin, files }: Archiving, writer: GenerationWriter): boolean {
-  const { log, beginning, lastRead } = writer;
+export function noteEnd(writer: GenerationWriter): boolean {
+  const { archive, ownLog, beginning, lastRead } = writer;
+  const { walPin, files } = archive;
   const isRead = () => isComplete(writer) || (readAll(writer) && isComplete(writer));
   return walPin.complete(isRead, () => {
     const marker = files.readMarker();
     if (marker === null) return;
-    const last = { ...lastRead, number: log.stored() };
-    const { generation, number } = last.number === 0 ? beginning.last : last;
-    const complete = { generation, number, file: files.state() };
-    files.writeMarker({ ...marker, complete, restored: null });
+    const number = ownLog.stored();
+    const last = number === 0 ? beginning.last : { generation: lastRead.generation, number };
+    files.writeMarker({ ...marker, complete: { ...last, file: files.state() }, restored: null });
   });
 }
 
 /** Sends the rest, until the archive has all of the database. @returns why that was not noted; `null` if it was */
-async function finish(archive: Archiving, guard: Guard): Promise<string | null> {
+async function finish(archive: Archiving): Promise<string | null> {
   const { machine } = archive;
   let deadlineMs = machine.monotonicMs() + CLOSE_TIMEOUT_MS;
   let hasAll = false;
@@ -251,13 +219,13 @@ async function finish(archive: Archiving, guard: Guard): Promise<string | null> 
   while (machine.monotonicMs() < deadlineMs) {
     const { writer, isStarted } = archive;
     if (writer === null && (!isStarted || problemOf(archive) !== null)) break;
-    guard(() => {
+    guard(archive, () => {
       if (writer === null) return;
       advance(writer);
       if (!isComplete(writer)) return;
       if (!hasAll) deadlineMs = Math.min(deadlineMs, machine.monotonicMs() + OTHERS_TIMEOUT_MS);
       hasAll = true;
-      isNoted = noteEnd(archive, writer);
+      isNoted = noteEnd(writer);
     });
     if (isNoted) return null;
     await machine.sleep(POLL_MS);
@@ -266,15 +234,15 @@ async function finish(archive: Archiving, guard: Guard): Promise<string | null> 
 }
 
 /** Brings the archive up to date if the storage responds in time. */
-export async function close(archive: Archiving, guard: Guard): Promise<void> {
+export async function close(archive: Archiving): Promise<void> {
   const { log, isStarted, machine } = archive;
-  const reason = await finish(archive, guard);
+  const reason = await finish(archive);
   const { writer } = archive;
   if (reason !== null && isStarted && !isOver(archive))
     log("warn", "archive not complete", { reason });
   if (writer !== null && reason === null) {
     // So that the next start need not wait.
-    const closing = writer.log.close(machine.nowMs());
+    const closing = writer.ownLog.close(machine.nowMs());
     await Promise.race([closing, machine.sleep(CLOSE_TIMEOUT_MS / 2)]).catch((error) => {
       log("warn", "archive not closed", { reason: messageOf(error) });
     });

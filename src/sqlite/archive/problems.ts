@@ -38,7 +38,7 @@ export function createProblems(
   clock: Pick<Clock, "monotonicMs" | "sleep">,
   onWaiting: ArchiveOptions["onWaiting"] = () => {},
 ) {
-  const failing = new Map<Activity, string>();
+  const failing = new Map<Activity, { readonly reason: string; readonly what: string }>();
   /** Activities whose failure was logged, and is not over. */
   const logged = new Set<Activity>();
   const loggedMs = new Map<Activity, number>();
@@ -46,10 +46,10 @@ export function createProblems(
   const firstFailure = Promise.withResolvers<void>();
 
   function report(activity: Activity, error: unknown): void {
-    const reason = messageOf(error);
+    const [reason, what] = [messageOf(error), awaited(error)];
     const nowMs = clock.monotonicMs();
-    failing.set(activity, reason);
-    onWaiting(awaited(error));
+    failing.set(activity, { reason, what });
+    onWaiting(what);
     firstFailure.resolve();
     if (nowMs - (loggedMs.get(activity) ?? Number.NEGATIVE_INFINITY) < LOG_INTERVAL_MS) return;
     loggedMs.set(activity, nowMs);
@@ -58,7 +58,8 @@ export function createProblems(
   }
 
   function clear(activity: Activity): void {
-    if (failing.delete(activity)) onWaiting(null);
+    // Another activity may still fail.
+    if (failing.delete(activity)) onWaiting([...failing.values()].at(-1)?.what ?? null);
     const line = LINES[activity][1];
     if (logged.delete(activity) && line !== null) log("info", line);
   }
@@ -70,8 +71,8 @@ export function createProblems(
     /** All that is required works: another generation has begun. */
     clearRequired: () => REQUIRED_ACTIVITIES.forEach(clear),
     current(): string | null {
-      const reasons = REQUIRED_ACTIVITIES.map((required) => failing.get(required));
-      return reasons.find((reason) => reason !== undefined) ?? null;
+      const problems = REQUIRED_ACTIVITIES.map((required) => failing.get(required));
+      return problems.find((problem) => problem !== undefined)?.reason ?? null;
     },
     firstFailure: firstFailure.promise,
     /**

@@ -37,6 +37,20 @@ test("what a server waits for has nothing of what only the log may say", () => {
   expect(waits).toEqual(["the storage of the archive", "a command", "its disk", null]);
 });
 
+test("a server waits for what still fails when something else works again", () => {
+  const waits: unknown[] = [];
+  const problems = createProblems(
+    () => {},
+    systemClock,
+    (what) => waits.push(what),
+  );
+  problems.report("reading", new Error("EIO"));
+  problems.report("heartbeat", new AppError("unavailable", "no answer"));
+  problems.clear("heartbeat");
+  problems.clear("reading");
+  expect(waits).toEqual(["its disk", "the storage of the archive", "its disk", null]);
+});
+
 test("a failure is logged at most once a minute, and so is that it is over", () => {
   const lines: string[] = [];
   let nowMs = 100_000;

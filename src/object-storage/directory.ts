@@ -92,8 +92,10 @@ async function removeStale(root: string): Promise<void> {
   }
 }
 
-export function createDirectoryStorage(settings: DirectorySettings): ObjectStorage {
-  const { path: root, timeoutMs } = settings;
+export function createDirectoryStorage({
+  path: root,
+  timeoutMs,
+}: DirectorySettings): ObjectStorage {
   const url = `file://${root}`;
   let hasWritten = false;
 

@@ -81,13 +81,9 @@ export function chunkKey(base: ObjectId, chunk: number): string {
   return chunkPrefix(base) + pad(chunk, CHUNK_DIGITS);
 }
 
-/** @returns what has this key; `null` for another key. Numbers have at most 10 digits */
-export function parseKey(key: string, keyOf: (id: ObjectId) => string): ObjectId | null {
+/** @returns what has this key, by default a slot; `null` for another key. Numbers have at most 10 digits */
+export function parseKey(key: string, keyOf = slotKey): ObjectId | null {
   const numbers = (key.match(/\d{1,10}/g) ?? []).map(Number);
   const id = { generation: numbers[0] ?? 0, number: numbers.at(-1) ?? 0 };
   return keyOf(id) === key ? id : null;
-}
-
-export function parseSlotKey(key: string): ObjectId | null {
-  return parseKey(key, slotKey);
 }

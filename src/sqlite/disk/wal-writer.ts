@@ -44,8 +44,6 @@ export function noteCommits(wal: WrittenWal, bytes: Uint8Array, offset: number):
  * recovers the WAL, and verifies its checksums.
  * @see https://www.sqlite.org/walformat.html#recovery
  * @param path of an open database that nothing else writes to
- * @param files of it, which can be written
- * @param start where the last segment in it ends; `null` if there is none
  */
 export function openCopy(
   path: string,

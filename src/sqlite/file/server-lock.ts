@@ -76,7 +76,6 @@ export function requireOnePath(databasePath: string): void {
 /**
  * Takes the lock of a server, so that only one process at a time serves a database file, or several that only read. It
  * is SQLite's lock on an empty file next to the database. The operating system releases it when the process ends.
- * @param timeoutMs how long to wait for another process
  * @param kind servers that only read share the lock with each other
  * @returns releases the lock when it is disposed of; `null` if another process holds the lock
  * @throws {SQLiteError} if the file cannot be created

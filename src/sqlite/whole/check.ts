@@ -249,7 +249,6 @@ function checkSection(db: Database, name: string, find: Find, limit = MAX_FINDIN
 /**
  * Checks everything that can be read. A section that meets damage becomes a finding, and the other sections are
  * still checked.
- * @param atRest whether the connection reads a database at rest
  * @returns one sentence per problem; empty if there is none
  * @throws {AppError} unavailable if the disk cannot be read
  */

@@ -114,8 +114,7 @@ function mergeWal(path: string) {
 
 /**
  * Revokes the tokens that the previous database has revoked, so that a backup does not make them valid again.
- * @param previous its tokens; `null` if they are unknown
- * @returns all tokens afterwards, and the names of those that it has revoked; `null` if they are unknown
+ * @param previous its tokens; `null` if they are unknown, and so are those that it revokes
  */
 function revokeTokens(temporaryPath: string, previous: readonly KnownToken[] | null) {
   using db = connect(temporaryPath);
@@ -137,7 +136,6 @@ function revokeTokens(temporaryPath: string, previous: readonly KnownToken[] | n
 /**
  * Replaces a database with the temporary file, and keeps the files of the previous database under another name.
  * The new database must never be opened with the previous WAL, even if that WAL is all that is left.
- * @returns whether there were any
  */
 function replaceDatabase(temporaryPath: string, path: string, previousPath: string): boolean {
   const sidecars = sidecarsOf(path);

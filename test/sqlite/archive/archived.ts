@@ -9,7 +9,7 @@ import { createDirectoryStorage } from "../../../src/object-storage/directory.ts
 import { createWriteState, type WriteState } from "../../../src/sqlite/archive/context.ts";
 import { promote } from "../../../src/sqlite/archive/follow/promote.ts";
 import { type Base, decodeJson, encodeJson } from "../../../src/sqlite/archive/format.ts";
-import { baseKey, chunkKey, parseSlotKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
+import { baseKey, chunkKey, parseKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
 import type { DatabaseFiles, Machine, OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
 import { readHead } from "../../../src/sqlite/archive/read/catalog.ts";
 import { markerOfRestored } from "../../../src/sqlite/archive/read/rebuild.ts";
@@ -104,7 +104,7 @@ export function makeArchive() {
     /** Deletes a segment. @returns what is missing */
     async lose(key: string): Promise<string> {
       await storage.remove([key]);
-      const slot = parseSlotKey(key);
+      const slot = parseKey(key);
       return `segment ${slot?.number} of generation ${slot?.generation} is missing`;
     },
     /** Changes the last bit of an object with a checksum. @returns what is damaged */
@@ -250,7 +250,7 @@ async function bodyOf(storage: ObjectStorage, key: string): Promise<Uint8Array<A
 async function segmentsOf(storage: ObjectStorage): Promise<string[]> {
   const segments: string[] = [];
   for (const key of await keysOf(storage, prefixes.log)) {
-    const slot = parseSlotKey(key);
+    const slot = parseKey(key);
     const head = slot === null ? null : await readHead(storage, slot);
     // One that is damaged was a segment.
     if (head === null || head.kind === "segment") segments.push(key);

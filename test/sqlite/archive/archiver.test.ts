@@ -10,7 +10,7 @@ import {
   decodeJson,
   encodeJson,
 } from "../../../src/sqlite/archive/format.ts";
-import { parseSlotKey } from "../../../src/sqlite/archive/keys.ts";
+import { parseKey } from "../../../src/sqlite/archive/keys.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import {
@@ -142,7 +142,7 @@ describe("an archive", () => {
     const storage: ObjectStorage = {
       ...archive.storage,
       create(key, body) {
-        const slot = parseSlotKey(key);
+        const slot = parseKey(key);
         if (slot !== null) readMs = decodeHead(slot, body).timeMs;
         return archive.storage.create(key, body);
       },

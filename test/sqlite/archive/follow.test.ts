@@ -11,7 +11,7 @@ import { encodeJson } from "../../../src/sqlite/archive/format.ts";
 import {
   generationKey,
   heartbeatKey,
-  parseSlotKey,
+  parseKey,
   prefixes,
   slotKey,
 } from "../../../src/sqlite/archive/keys.ts";
@@ -465,7 +465,7 @@ test("the age of a copy is known although the log does not end, because many seg
       most = Math.max(most, reads);
       reads = 0;
     }
-    const number = parseSlotKey(key)?.number ?? 0;
+    const number = parseKey(key)?.number ?? 0;
     if (number <= length) return await archive.storage.get(key, maxBytes);
     if (maxBytes !== 1) reads += 1;
     // The server writes while they are read.

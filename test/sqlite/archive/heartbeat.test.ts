@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { encodeJson } from "../../../src/sqlite/archive/format.ts";
-import { heartbeatKey, parseSlotKey } from "../../../src/sqlite/archive/keys.ts";
+import { heartbeatKey, parseKey } from "../../../src/sqlite/archive/keys.ts";
 import { orNull, readHead, readHeartbeat } from "../../../src/sqlite/archive/read/catalog.ts";
 import {
   ANNOUNCEMENT_KEY,
@@ -85,7 +85,7 @@ test("a number that no server writes is rejected before it becomes a time or a p
     ]),
   ];
   await announce(archive, 1);
-  const id = parseSlotKey(segment) ?? fail("operator", segment);
+  const id = parseKey(segment) ?? fail("operator", segment);
   const read = () =>
     Promise.all([
       orNull(readAnnouncement(archive.storage)),
@@ -191,9 +191,9 @@ test("a server begins anew when the storage was put back to before it took over"
   await untilOpened(server, 2);
   expect(server.lines).toContainEqual(putBack);
   expect(server.isSuperseded()).toBeFalse();
-  expect(await readHead(archive.storage, parseSlotKey(end) ?? fail("operator", end))).toMatchObject(
-    { kind: "seal" },
-  );
+  expect(await readHead(archive.storage, parseKey(end) ?? fail("operator", end))).toMatchObject({
+    kind: "seal",
+  });
   await archive.expectComplete(server);
   expect(contentOf(server.db)).toMatchObject({ rows: 15 });
 });

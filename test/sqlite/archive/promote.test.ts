@@ -5,7 +5,7 @@ import type { GenerationEvents } from "../../../src/sqlite/archive/context.ts";
 import { prepareCopy } from "../../../src/sqlite/archive/follow/prepare.ts";
 import type { SegmentHeader } from "../../../src/sqlite/archive/format.ts";
 import { encodeJson, MAX_SENDING } from "../../../src/sqlite/archive/format.ts";
-import { heartbeatKey, parseSlotKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
+import { heartbeatKey, parseKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
 import { createProblems } from "../../../src/sqlite/archive/problems.ts";
 import { readHead, readLog } from "../../../src/sqlite/archive/read/catalog.ts";
 import { createOwnLog, fence, seal } from "../../../src/sqlite/archive/write/log.ts";
@@ -86,7 +86,7 @@ test.each([false, true])(
     }
     // Behind the end.
     expect(await promoteTo(storage)).toMatchObject({ generation: 1, hadEnded: true });
-    const last = parseSlotKey((await archive.segments()).at(-1) ?? "") ?? first;
+    const last = parseKey((await archive.segments()).at(-1) ?? "") ?? first;
     const slots = [1, 2].map((count) => ({ generation: 1, number: last.number + count }));
     const heads = await Promise.all(slots.map((slot) => readHead(storage, slot)));
     expect(heads.map((head) => head?.kind)).toEqual([hadEnded ? "closed" : "seal", "seal"]);

@@ -8,7 +8,7 @@ import {
   generationKey,
   heartbeatKey,
   type ObjectId,
-  parseSlotKey,
+  parseKey,
   slotKey,
 } from "../../../src/sqlite/archive/keys.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/write/retention.ts";
@@ -80,7 +80,9 @@ function makeStorage() {
     /** Not counted. */
     keys: (prefix: string) => keysOf(storage, prefix),
     async slots(): Promise<string[]> {
-      const ids = (await keysOf(storage, "log/")).map(parseSlotKey).filter((id) => id !== null);
+      const ids = (await keysOf(storage, "log/"))
+        .map((key) => parseKey(key))
+        .filter((id) => id !== null);
       return ids.map(({ generation, number }) => `${generation}/${number}`);
     },
   };
@@ -90,9 +92,9 @@ test("the slots of a block are in a directory of their own", () => {
   const id: ObjectId = { generation: 2, number: 1_234_567 };
   const key = "log/00000002/0001234/0001234567";
   expect(slotKey(id)).toBe(key);
-  expect(parseSlotKey(key)).toEqual(id);
+  expect(parseKey(key)).toEqual(id);
   for (const other of ["log/00000002/0001235/0001234567", "log/2/0001234/0001234567"])
-    expect(parseSlotKey(other)).toBeNull();
+    expect(parseKey(other)).toBeNull();
 });
 
 test("segments are deleted page by page, and seals, records and what is needed are not", async () => {

@@ -184,7 +184,6 @@ async function mustFollow(options: PrepareOptions, newest: Generation): Promise<
  * Restores a copy as soon as that succeeds: when the archive has a base, the disk has room for it, or a server has written
  * again what is missing, which this one announces.
  * @returns its last segment; `null` if the archive never had a base, and the server that was to write it has ended
- * @throws the reason of the signal
  */
 async function restoreCopy(options: PrepareOptions, newest: Generation): Promise<ObjectId | null> {
   const { machine, signal, log } = options;

@@ -27,7 +27,6 @@ import {
   logPrefix,
   type ObjectId,
   parseKey,
-  parseSlotKey,
   prefixes,
   SLOTS_PER_BLOCK,
   shift,
@@ -83,7 +82,7 @@ async function listSlots(
     const isEmpty = block.length === 0;
     if (isEmpty) block.push(...(await storage.list(logPrefix(from.generation), 1, prefix)));
     for (const { key, bytes } of block) {
-      const slot = parseSlotKey(key);
+      const slot = parseKey(key);
       if (slot !== null && slot.number >= from.number) slots.push({ ...slot, bytes });
     }
     if (isEmpty) break;
@@ -246,7 +245,7 @@ export async function readCatalog(storage: ObjectStorage): Promise<Catalog> {
     // Records can be missing, also several.
     for (let isLast = false; !isLast; ) {
       const [beyond] = await storage.list(prefixes.log, 1, logPrefix(newest) + LAST_KEY);
-      const slot = beyond === undefined ? null : parseSlotKey(beyond.key);
+      const slot = beyond === undefined ? null : parseKey(beyond.key);
       isLast = slot === null;
       newest = slot?.generation ?? newest;
     }
@@ -284,7 +283,7 @@ async function lacksBase(storage: ObjectStorage, number: number): Promise<boolea
   if (beat !== null) return beat.hasBase === false;
   // The first heartbeat comes before the first segment.
   const [first] = await storage.list(logPrefix(number), 1);
-  const slot = first === undefined ? null : parseSlotKey(first.key);
+  const slot = first === undefined ? null : parseKey(first.key);
   const head = slot?.number === 1 ? await readHead(storage, slot) : null;
   return first === undefined || (head !== null && head.kind !== "segment");
 }

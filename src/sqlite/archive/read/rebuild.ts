@@ -169,7 +169,6 @@ export async function isUnreadable(
 
 /**
  * @param isSame whether the file has exactly this state
- * @param file the state of the file
  * @returns a marker with which a server can continue the archive, as long as that ends where it did
  */
 export function markerOfRestored(restored: Restored, isSame: boolean, file: string): ArchiveMarker {

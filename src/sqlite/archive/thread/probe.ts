@@ -14,12 +14,8 @@ const PAUSE_MS = 1_500;
  * @throws {AppError} operator if the storage cannot have an archive, unavailable if that is unknown
  * @throws the reason of the signal
  */
-export async function probe({
-  storage,
-  machine,
-  signal,
-  log,
-}: Pick<ServerContext, "storage" | "machine" | "signal" | "log">): Promise<void> {
+export async function probe(server: Omit<ServerContext, "files">): Promise<void> {
+  const { storage, machine, signal, log } = server;
   const keys: string[] = [];
   const refuse = (problem: string) => fail("operator", `Cannot use ${storage.url}: ${problem}`);
   const sleep = (ms: number) => machine.sleep(ms, signal).then(() => signal.throwIfAborted());

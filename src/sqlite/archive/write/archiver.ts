@@ -8,7 +8,7 @@ import {
   isOver,
   problemOf,
 } from "../context.ts";
-import { parseSlotKey } from "../keys.ts";
+import { parseKey } from "../keys.ts";
 import { isAtOrBefore } from "../read/catalog.ts";
 import { isUnreadable } from "../read/rebuild.ts";
 import { writeBaseIfDue } from "./bases.ts";
@@ -94,7 +94,7 @@ async function lookForLack(archive: Archiving, key: string): Promise<void> {
   const nowMs = machine.monotonicMs();
   const isKnown = lack !== null && nowMs - lack.lookedMs < LACK_INTERVAL_MS;
   if (writer?.newestBase == null || (isKnown && (lack.isLost || lack.key === key))) return;
-  const slot = parseSlotKey(key);
+  const slot = parseKey(key);
   // Then the standby can restore what follows.
   if (slot !== null && !isAtOrBefore(writer.newestBase.first, slot)) return;
   const isLost = await isUnreadable(storage, machine, slot);

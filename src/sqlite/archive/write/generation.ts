@@ -189,7 +189,8 @@ export async function beginGeneration(
     const { position, header, damage } = await compare(archive, catalog, end);
     const unfinished = await findUnfinished(archive, newest, tail, position !== null);
     const before = unfinished === null ? newest : null;
-    if (before !== null && tail !== null && !tail.isSealed) {
+    const mustSeal = before !== null && tail?.isSealed === false;
+    if (mustSeal) {
       // Otherwise it was an earlier process with the same lock.
       if (before.identity !== identity) {
         // Two machines have begun the archive at the same time: this one follows.
@@ -201,11 +202,9 @@ export async function beginGeneration(
       // Otherwise no server would write.
       files.requireWritable();
       await seal(storage, tail.sealFrom, sealerOf(archive));
-      sealed = before.number;
-      continue;
     }
     // Before the seal, its server may have completed a base since this one has looked for it.
-    if (position === null && before !== null && before.number !== sealed) {
+    if (mustSeal || (position === null && before !== null && before.number !== sealed)) {
       sealed = before.number;
       continue;
     }

@@ -5,7 +5,7 @@ import {
   chunkPrefix,
   heartbeatKey,
   type ObjectId,
-  parseSlotKey,
+  parseKey,
   prefixes,
   slotKey,
 } from "../keys.ts";
@@ -45,7 +45,7 @@ async function withoutSeal(storage: ObjectStorage, slots: readonly ObjectId[]) {
  */
 async function removeSlots(storage: ObjectStorage, first: ObjectId): Promise<void> {
   for await (const keys of listBefore(storage, prefixes.log, slotKey(first))) {
-    const slots = keys.map(parseSlotKey).filter((slot) => slot !== null);
+    const slots = keys.map((key) => parseKey(key)).filter((slot) => slot !== null);
     for (const own of Map.groupBy(slots, ({ generation }) => generation).values()) {
       const isFirst = own[0]?.generation === first.generation;
       const removed = isFirst ? own : await withoutSeal(storage, own);

@@ -42,16 +42,16 @@ create table orders (
   user_id bigint not null references users (id),
   currency text not null check (currency ~ '^[A-Z]{3}$'),
   reference text collate "C" check (pg_catalog.length(reference) between 1 and 255),
-  -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
-  items text not null,
   total bigint not null check (total between 0 and 9007199254740991),
   refunded bigint not null default 0 check (refunded between 0 and total),
   status text collate "C" not null
     check (status in ('pending', 'paid', 'shipped', 'delivered', 'canceled')),
-  metadata text not null,
   version bigint not null check (version >= 1),
   created_at text not null check (created_at like '____-__-__T__:__:__.___Z'),
-  updated_at text not null check (updated_at like '____-__-__T__:__:__.___Z')
+  updated_at text not null check (updated_at like '____-__-__T__:__:__.___Z'),
+  -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
+  items text not null,
+  metadata text not null
 ) with (fillfactor = 90);
 
 -- Most records have no reference.

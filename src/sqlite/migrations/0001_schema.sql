@@ -20,8 +20,6 @@ create table orders (
   user_id integer not null references users (id) on delete restrict,
   currency text not null check (currency glob '[A-Z][A-Z][A-Z]'),
   reference text check (length(reference) between 1 and 255),
-  -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
-  items text not null check (json_valid(items) and json_type(items) = 'array'),
   total integer not null check (total between 0 and 9007199254740991),
   refunded integer not null default 0 check (refunded between 0 and total),
   -- Not `in (…)`: with more than two values SQLite builds a temporary table for each row, which takes a sixth
@@ -30,10 +28,13 @@ create table orders (
     status = 'pending' or status = 'paid' or status = 'shipped' or status = 'delivered'
       or status = 'canceled'
   ),
-  metadata text not null check (json_valid(metadata) and json_type(metadata) = 'object'),
   version integer not null check (version >= 1),
   created_at text not null check (length(created_at) = 24 and created_at not glob '*[^-0-9T:.Z]*'),
-  updated_at text not null check (length(updated_at) = 24 and updated_at not glob '*[^-0-9T:.Z]*')
+  updated_at text not null check (length(updated_at) = 24 and updated_at not glob '*[^-0-9T:.Z]*'),
+  -- The long columns are the last ones: what is behind them is read by way of their overflow pages.
+  -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
+  items text not null check (json_valid(items) and json_type(items) = 'array'),
+  metadata text not null check (json_valid(metadata) and json_type(metadata) = 'object')
 ) strict;
 
 -- Most records have no reference.

@@ -12,7 +12,7 @@ import { runCommand } from "./cli/program.ts";
 import type { Backend } from "./domain/store.ts";
 import { openStorage } from "./object-storage/open.ts";
 import { openPostgres } from "./postgres/backend.ts";
-import { withPostgresCopyTarget } from "./postgres/whole/copy-target.ts";
+import { withPostgresCopyTarget } from "./postgres/whole/copy.ts";
 import { distributePostgres } from "./postgres/whole/distribute.ts";
 import { migrations } from "./postgres/whole/migrate.ts";
 import { backUpSqlite, openSqlite } from "./sqlite/backend.ts";

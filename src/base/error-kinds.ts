@@ -2,9 +2,8 @@
 
 export interface ErrorKind {
   readonly status: number;
-  /** For the OpenAPI document. */
   readonly meaning: string;
-  /** A message, and what it allows, for the OpenAPI document. Errors in plain text need none. */
+  /** The message, or one of several, and what it allows, also in the OpenAPI document. Errors in plain text need none. */
   readonly example?: string;
   readonly allowed?: readonly string[] | { readonly min: number; readonly max: number };
   /** In addition to those that follow from the status. */
@@ -137,8 +136,6 @@ export const errorKinds = {
   damaged: { ...internalError, meaning: "A damaged part of the database file is needed" },
   /** E.g. by `head`. The exit code is that of SIGPIPE. */
   output_closed: { ...internalError, meaning: "The reader of the output has closed it" },
-  /** One line on stderr and exit code 2. */
   usage: { ...internalError, meaning: "The command line is wrong" },
-  /** One line on stderr and exit code 1. */
   operator: { ...internalError, meaning: "The operator can fix it: a setting, a port, a file" },
 } as const satisfies Readonly<Record<string, ErrorKind>>;

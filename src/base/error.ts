@@ -1,5 +1,5 @@
 /** Expected errors. `AppError` is the only class that is thrown on purpose: anything else that is thrown is a bug. */
-import type { errorKinds } from "./error-kinds.ts";
+import { type ErrorKind, errorKinds } from "./error-kinds.ts";
 
 /** Clients know those of responses in JSON as `meta.code` and depend on them: within v1, none is renamed. */
 export type ErrorCode = keyof typeof errorKinds;
@@ -64,8 +64,10 @@ export class AppError extends Error {
   }
 }
 
-export function fail(code: ErrorCode, message: string): never {
-  throw new AppError(code, message);
+/** @param message by default, the one of the error's kind */
+export function fail(code: ErrorCode, message?: string): never {
+  const { example, text = "" }: ErrorKind = errorKinds[code];
+  throw new AppError(code, message ?? example ?? text);
 }
 
 /** The message names the first problem. @param problems at least one. @throws {AppError} validation_failed */
@@ -96,7 +98,6 @@ export function messageOf(error: unknown): string {
   return cause instanceof Error ? `${message}: ${messageOf(cause)}` : message;
 }
 
-/** @returns the text as a word of the shell command that a message names */
 export function shellWord(text: string): string {
   return /^[\w./:@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
@@ -114,8 +115,12 @@ export function isDiskError(error: unknown): boolean {
   return DISK.test(systemCode(error instanceof AppError ? error.cause : error));
 }
 
-/** What the system errors of a file mean, by code. An operator can fix all of them. */
-const fileProblems: Readonly<Record<string, string>> = {
+function explain(problems: Readonly<Record<string, string>>) {
+  return (error: unknown): string | null => problems[systemCode(error)] ?? null;
+}
+
+/** An operator can fix all of them. */
+export const fileProblem = explain({
   ENOENT: "no such file or directory",
   EACCES: "permission denied",
   EISDIR: "it is a directory",
@@ -127,9 +132,9 @@ const fileProblems: Readonly<Record<string, string>> = {
   EFBIG: "the file would be larger than allowed",
   EIO: "I/O error",
   ENAMETOOLONG: "the file name is too long",
-};
+});
 
-const connectionProblems: Readonly<Record<string, string>> = {
+export const connectionProblem = explain({
   ECONNREFUSED: "connection refused",
   ECONNRESET: "the connection was closed",
   ENOTFOUND: "unknown host",
@@ -139,12 +144,4 @@ const connectionProblems: Readonly<Record<string, string>> = {
   EPROTO: "the server does not use TLS",
   ERR_PROXY_TUNNEL: "the proxy rejects the connection",
   UnsupportedProxyProtocol: "the address of the proxy must begin with http:// or https://",
-};
-
-export function connectionProblem(error: unknown): string | null {
-  return connectionProblems[systemCode(error)] ?? null;
-}
-
-export function fileProblem(error: unknown): string | null {
-  return fileProblems[systemCode(error)] ?? null;
-}
+});

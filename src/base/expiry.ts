@@ -1,4 +1,3 @@
-/** What ends by date while it is in use: a certificate, or a token. */
 import type { Log } from "./log.ts";
 
 const DAY_MS = 86_400_000;
@@ -18,7 +17,6 @@ export function endsSoon({ startMs, endMs }: Validity, nowMs: number): boolean {
 
 export type ExpiryLog = ReturnType<typeof createExpiryLog>;
 
-/** Logs once a day what ends soon, or has ended. */
 export function createExpiryLog(kind: string, now: () => Date, log: Pick<Log, "warn" | "error">) {
   const uses = new Map<string, Validity & { readonly usedMs: number; readonly warning: string }>();
   return {
@@ -37,8 +35,7 @@ export function createExpiryLog(kind: string, now: () => Date, log: Pick<Log, "w
     first(): Validity | null {
       const sinceMs = now().getTime() - DAY_MS;
       for (const [name, { usedMs }] of uses) if (usedMs < sinceMs) uses.delete(name);
-      const all = [...uses.values()];
-      return all.toSorted((one, other) => one.endMs - other.endMs)[0] ?? null;
+      return [...uses.values()].sort((one, other) => one.endMs - other.endMs)[0] ?? null;
     },
   };
 }

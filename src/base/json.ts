@@ -7,10 +7,8 @@ import { failDuplicate, failField } from "./error.ts";
 import { displayField } from "./validator.ts";
 
 const MAX_DEPTH = 16;
-/** Maximum number of members of all objects. The largest record has 2,064: many more take long to validate. */
-const MAX_MEMBERS = 2_500;
-/** And so of elements of arrays. */
-const MAX_COMMAS = 2_500;
+/** Maximum number of members, and of commas. The largest record has 2,064 members: many more take long to validate. */
+const MAX_PARTS = 2_500;
 
 export function hasMember<Name extends string>(
   value: unknown,
@@ -46,7 +44,6 @@ function toInteger(_name: string, value: unknown, context: { source?: string }):
 const [QUOTE, BACKSLASH, OPEN_BRACE, CLOSE_BRACE, OPEN_BRACKET, CLOSE_BRACKET, COLON, COMMA] =
   Buffer.from('"\\{}[]:,');
 
-/** @returns the index after the string that begins at `start`, or after the end of the text */
 function endOfString(text: string, start: number): number {
   let at = start + 1;
   for (; at < text.length; at += 1) {
@@ -63,7 +60,6 @@ interface OpenContainer {
   member: string | number;
 }
 
-/** @returns the path of the current member, as in `items[0].sku` */
 function pathOf(containers: readonly OpenContainer[]): string {
   return containers
     .map(({ names, member }) =>
@@ -73,8 +69,9 @@ function pathOf(containers: readonly OpenContainer[]): string {
     .replace(/^\./, "");
 }
 
-function failTooMany(what: string, max: number): never {
-  failField("body", "length", `must have at most ${max} ${what}`, { min: 0, max });
+function failTooMany(what: string): never {
+  const range = { min: 0, max: MAX_PARTS };
+  failField("body", "length", `must have at most ${MAX_PARTS} ${what}`, range);
 }
 
 /**
@@ -104,7 +101,7 @@ function findDuplicate(text: string): string | null {
       containers.pop();
     } else if (code === COLON) {
       members += 1;
-      if (members > MAX_MEMBERS) failTooMany("members", MAX_MEMBERS);
+      if (members > MAX_PARTS) failTooMany("members");
       const inner = containers.at(-1);
       if (!inner?.names) continue;
       const name = text.slice(start, end);
@@ -115,7 +112,7 @@ function findDuplicate(text: string): string | null {
       inner.names.add(inner.member);
     } else if (code === COMMA) {
       commas += 1;
-      if (commas > MAX_COMMAS) failTooMany("commas", MAX_COMMAS);
+      if (commas > MAX_PARTS) failTooMany("commas");
       const inner = containers.at(-1);
       if (typeof inner?.member === "number") inner.member += 1;
     }

@@ -9,7 +9,6 @@ export type LogFormat = (typeof logFormats)[number];
 
 type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
 
-/** What every request has, whatever else its line shows. `http/respond.ts` has all fields. */
 type RequestFields = Fields & {
   readonly method: string;
   /** The pattern of the path, e.g. `/api/v1/users/:id`, or {@link UNKNOWN_ROUTE}. */
@@ -30,7 +29,6 @@ export const UNKNOWN_ROUTE = "/*";
 
 const MAX_PATH_CHARACTERS = 100;
 
-/** @returns the path of an absolute URL, shortened, in visible ASCII */
 function displayPath(url: string): string {
   const path = /^[^:]*:\/\/[^/?#]*([^?#]*)/.exec(url)?.[1] || "/";
   const isLong = path.length > MAX_PATH_CHARACTERS;
@@ -38,32 +36,25 @@ function displayPath(url: string): string {
   return shown.replace(/[^\x21-\x7e]/g, "?");
 }
 
-interface Formatter {
-  /** @param time in UTC, RFC 3339 with milliseconds */
-  event(time: string, level: Severity, event: string, fields?: Fields): string;
-  request(time: string, fields: RequestFields, url: string): string;
-}
-
 // Cheaper than a single object with the fields spread into it.
-function formatJson(time: string, level: Severity, event: string, fields?: Fields): string {
+function formatJson(time: string, level: Severity, event: string, fields: Fields = {}): string {
   const head = `{"time":"${time}","level":"${level}","event":${JSON.stringify(event)}`;
-  const rest = fields === undefined ? "{}" : JSON.stringify(fields);
+  const rest = JSON.stringify(fields);
   return rest === "{}" ? `${head}}` : `${head},${rest.slice(1)}`;
 }
 
-const jsonFormatter: Formatter = {
+const jsonFormatter = {
   event: formatJson,
-  request(time, fields, url) {
+  request(time: string, fields: RequestFields, url: string): string {
     const isUnknown = fields.route === UNKNOWN_ROUTE;
     const all = isUnknown ? { ...fields, path: displayPath(url) } : fields;
     return formatJson(time, "info", "request", all);
   },
 };
 
-/** It is enough on a terminal. */
 const timeOfDay = (time: string) => time.slice(11, 19);
 
-const textFormatter: Formatter = {
+const textFormatter: typeof jsonFormatter = {
   // Values with spaces or line feeds are JSON, so that an event is one line.
   event(time, level, event, fields = {}) {
     const pairs = Object.entries(fields)
@@ -82,7 +73,7 @@ const textFormatter: Formatter = {
   },
 };
 
-export interface LogOptions {
+interface LogOptions {
   readonly level: LogLevel;
   readonly format: LogFormat;
   readonly now: () => Date;

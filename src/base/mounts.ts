@@ -1,4 +1,3 @@
-/** The mounted file systems, which Linux lists. */
 import { readFileSync } from "node:fs";
 
 /** @see https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html */

@@ -99,7 +99,6 @@ export function OneOf<const Value extends string>(
   return Type.Unsafe<Value>({ [Kind]: "Text", type: "string", enum: values, ...options });
 }
 
-/** A parameter of a query, without which it has no effect. */
 export function Parameter<Of extends Schema>(schema: Of, description: string) {
   return Type.Optional({ ...schema, description });
 }

@@ -1,4 +1,3 @@
-/** Secrets from environment variables, or from the files that variables name. */
 import { readFileSync, statSync } from "node:fs";
 import { AppError, fail, fileProblem } from "./error.ts";
 import { quoteReadably } from "./readable-text.ts";

@@ -1,7 +1,4 @@
-/**
- * Temporary files. A file gets its final name when it is complete and on disk. Until then its name, or that of its
- * directory, contains the id of the process that writes it, so that a later run can remove what killed processes left.
- */
+/** A file gets its final name when it is complete and on disk. Until then, its name has the id of its process. */
 import {
   closeSync,
   existsSync,

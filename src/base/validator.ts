@@ -1,4 +1,3 @@
-/** Validates input by a schema, with messages for people. */
 import { Kind, TypeGuard } from "@sinclair/typebox";
 import {
   type TypeCheck,
@@ -102,14 +101,10 @@ export function removeUnknownFields(
   return Object.fromEntries(known);
 }
 
-function describeHidden(character: string): string {
-  const code = character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0");
-  return `must not have white space or invisible characters, such as U+${code}`;
-}
-
-type Problem = Omit<FieldError, "field">;
-
-function problemOf({ type, schema, path, value }: ValueError, record?: Schema): Problem {
+function problemOf(
+  { type, schema, path, value }: ValueError,
+  record?: Schema,
+): Omit<FieldError, "field"> {
   const of = (code: ProblemCode, details?: ProblemDetails) => ({
     code,
     problem: describeConstraint(schema),
@@ -154,7 +149,9 @@ function problemOf({ type, schema, path, value }: ValueError, record?: Schema): 
       const { enum: allowed, minLength: min = 0, maxLength: max = Infinity } = inner;
       if (allowed !== undefined && !isLong(allowed)) return of("not_allowed", { allowed });
       const hidden = inner["format"] === "email" ? UNREADABLE.exec(value)?.[0] : undefined;
-      if (hidden !== undefined) return { code: "format", problem: describeHidden(hidden) };
+      const code = hidden?.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0");
+      const rule = "must not have white space or invisible characters, such as";
+      if (code !== undefined) return { code: "format", problem: `${rule} U+${code}` };
       return hasLength(value, min, max) ? of("format") : of("length", { min, max });
     }
   }

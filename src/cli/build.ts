@@ -1,4 +1,3 @@
-/** Which build of the program this is. */
 import { version } from "../../package.json" with { type: "json" };
 import { type JsonOption, printResult, type System } from "./files/system.ts";
 

@@ -12,7 +12,7 @@ function readAfter(text: string): number {
   return fail("usage", invalidValue("--after", text, "must be the id of a change, or 0"));
 }
 
-/** Calls `wait` when all changes so far are written. @param wait returns false to end */
+/** @param wait called when all changes so far are written; returns false to end */
 async function writeChanges(
   changes: ChangeStore,
   after: number | undefined,

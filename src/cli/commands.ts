@@ -1,4 +1,3 @@
-/** All commands with their arguments and options. `program.ts` parses a command line by them. */
 import { Argument, type Command, Option } from "commander";
 import { type SettingName, settingNames } from "../domain/settings.ts";
 import { backUpStore } from "./backup.ts";
@@ -25,10 +24,10 @@ export interface CommandDefinition {
   readonly description: string;
   readonly arguments?: readonly Argument[];
   readonly options?: readonly Option[];
+  readonly flags?: Readonly<Record<string, string>>;
   /** Default: the setting that every command needs to open the database; of a command with subcommands, none. */
   readonly settings?: readonly SettingName[];
   readonly examples: readonly string[];
-  /** A command with subcommands does nothing itself. */
   readonly commands?: Commands;
   /**
    * Receives the arguments, the options (also those of settings) and the command, as commander passes them. Nothing
@@ -46,12 +45,12 @@ const format = new Option(
   "file format (default: by file extension, otherwise ndjson)",
 ).choices(fileFormats);
 const person = new Argument("<email>", "email of the user, in any spelling, or the id");
-const json = new Option("--json", "print the result as JSON, in one line");
+const json = { "--json": "print the result as JSON, in one line" };
 
 const commands: Commands = {
   serve: {
     description: "serve the API until SIGTERM or SIGINT (Ctrl-C)",
-    options: [new Option("--check", "check all settings, and exit; nothing is opened or created")],
+    flags: { "--check": "check all settings, and exit; nothing is opened or created" },
     settings: settingNames,
     examples: [
       "user-api serve",
@@ -72,11 +71,10 @@ const commands: Commands = {
             "--scope <scopes>",
             "what it may do: read, write, users:read, users:write, orders:read, orders:write",
           ).default("write"),
-          new Option(
-            "--expires <duration>",
-            "lifetime, e.g. 30m, 12h, 90d or 52w (default: unlimited)",
-          ),
         ],
+        flags: {
+          "--expires <duration>": "lifetime, e.g. 30m, 12h, 90d or 52w (default: unlimited)",
+        },
         examples: [
           "user-api token create laptop",
           "user-api token create dashboard --scope read --expires 90d",
@@ -87,7 +85,7 @@ const commands: Commands = {
       },
       list: {
         description: "list tokens (without their secrets)",
-        options: [json],
+        flags: json,
         examples: ["user-api token list"],
         run: listTokens,
       },
@@ -102,13 +100,13 @@ const commands: Commands = {
   export: {
     description: "write users or orders to a file or to stdout",
     arguments: [table],
-    options: [
-      format,
-      new Option("--output <file>", "target file (default: stdout)"),
-      new Option("--force", "overwrite the target file if it exists"),
-      new Option("--from <time>", "only records created at this time or later"),
-      new Option("--to <time>", "only records created before this time"),
-    ],
+    options: [format],
+    flags: {
+      "--output <file>": "target file (default: stdout)",
+      "--force": "overwrite the target file if it exists",
+      "--from <time>": "only records created at this time or later",
+      "--to <time>": "only records created before this time",
+    },
     examples: [
       "user-api export users --output users.csv",
       "user-api export orders | gzip >orders.ndjson.gz",
@@ -118,29 +116,24 @@ const commands: Commands = {
   },
   changes: {
     description: "print the changes of users and orders, one JSON object per line",
-    options: [
-      new Option("--after <id>", "begin after this change (default: with the oldest one)"),
-      new Option("--follow", "wait for further changes until SIGTERM or SIGINT (Ctrl-C)"),
-    ],
+    flags: {
+      "--after <id>": "begin after this change (default: with the oldest one)",
+      "--follow": "wait for further changes until SIGTERM or SIGINT (Ctrl-C)",
+    },
     examples: ["user-api changes | tail", "user-api changes --after 1200 --follow"],
     run: printChanges,
   },
   import: {
     description: "read users or orders from a file or from stdin; safe to repeat",
     arguments: [table, new Argument("[file]", "source file (default: stdin)")],
-    options: [
-      format,
-      new Option(
-        "--update",
-        "change records that exist with other values, instead of rejecting them",
-      ),
-      new Option("--ignore-unknown", "skip unknown columns and fields instead of rejecting them"),
-      new Option(
-        "--rejects <file>",
+    options: [format],
+    flags: {
+      "--update": "change records that exist with other values, instead of rejecting them",
+      "--ignore-unknown": "skip unknown columns and fields instead of rejecting them",
+      "--rejects <file>":
         "new file for the rejected records and the reasons; import it when they are corrected",
-      ),
-      new Option("--dry-run", "validate the input without changing the database"),
-    ],
+      "--dry-run": "validate the input without changing the database",
+    },
     examples: [
       "user-api import users users.csv --dry-run",
       "user-api import users users.csv --rejects rejected.csv",
@@ -169,42 +162,35 @@ const commands: Commands = {
   },
   migrate: {
     description: "bring the schema of a database up to date, as the start of a server does",
-    options: [
-      new Option(
-        "--distribute",
-        "distribute PostgreSQL over workers of Citus that were added since",
-      ),
-    ],
+    flags: { "--distribute": "distribute PostgreSQL over workers of Citus that were added since" },
     examples: ["user-api migrate", "user-api migrate --database-url copy.db"],
     run: migrateStore,
   },
   check: {
     description: "verify a database; exits with 1 if problems are found",
-    options: [json],
+    flags: json,
     examples: ["user-api check", "user-api check --database-url backup.db"],
     run: checkStore,
   },
   backup: {
     description: "copy a SQLite database to a new file and verify the copy",
     arguments: [new Argument("[file]", "target file; must not exist")],
-    options: [
-      new Option(
-        "--directory <directory>",
+    flags: {
+      "--directory <directory>":
         "directory for a backup that is named after the time, instead of a file; one per database",
-      ),
-      new Option("--keep <number>", "number of backups to keep in the directory (default: all)"),
-      json,
-    ],
+      "--keep <number>": "number of backups to keep in the directory (default: all)",
+      ...json,
+    },
     examples: ["user-api backup backup.db", "user-api backup --directory /backups --keep 14"],
     run: backUpStore,
   },
   restore: {
     description: "restore a backup or an archive; the current database is kept next to it",
     arguments: [new Argument("[file]", "file made by backup")],
-    options: [
-      new Option("--from <url>", "archive to restore: s3://bucket/prefix or file:///directory"),
-      new Option("--at <time>", "state of the archive at this time (default: the newest state)"),
-    ],
+    flags: {
+      "--from <url>": "archive to restore: s3://bucket/prefix or file:///directory",
+      "--at <time>": "state of the archive at this time (default: the newest state)",
+    },
     examples: [
       "user-api restore backup.db",
       "user-api restore --from s3://bucket/user-api",
@@ -218,7 +204,7 @@ const commands: Commands = {
     commands: {
       list: {
         description: "print the times that the archive can restore; exits with 1 if it has a gap",
-        options: [json],
+        flags: json,
         settings: ["archiveUrl"],
         examples: ["user-api archive list --archive-url s3://bucket/user-api"],
         run: listArchive,
@@ -232,7 +218,7 @@ const commands: Commands = {
       promote: {
         description: "let the standby take over at once, for a planned switch",
         settings: ["archiveUrl"],
-        options: [new Option("--force", "also if no standby is known to run")],
+        flags: { "--force": "also if no standby is known to run" },
         examples: ["user-api archive promote --archive-url s3://bucket/user-api"],
         run: promoteArchive,
       },
@@ -260,7 +246,7 @@ const commands: Commands = {
   },
   version: {
     description: "print the version",
-    options: [json],
+    flags: json,
     settings: [],
     examples: ["user-api version"],
     run: printVersion,

@@ -1,9 +1,7 @@
-/** @returns e.g. `300,000` */
 export function formatNumber(value: number): string {
   return value.toLocaleString("en");
 }
 
-/** @returns e.g. `1 order` or `300,000 orders` */
 export function formatCount(value: number, noun: string): string {
   return `${formatNumber(value)} ${noun}${value === 1 ? "" : "s"}`;
 }

@@ -13,16 +13,12 @@ import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/
 import { formatNdjson } from "./files/ndjson.ts";
 import { type CommandSystem, withStore } from "./files/system.ts";
 
-/** Records per page, unless they are too large for one. */
 const PAGE_SIZE = 1000;
 
 export interface ExportOptions {
-  /** By default, that of the file extension. */
   readonly format?: FileFormat;
-  /** By default, stdout. */
   readonly output?: string;
   readonly force?: boolean;
-  /** Only records that were created from this time on, and before the other one. By default, all. */
   readonly from?: string;
   readonly to?: string;
 }
@@ -42,7 +38,6 @@ function failDamaged(after: number, problem: string): never {
 
 type List = (query: PageQuery) => MaybePromise<Page>;
 
-/** @returns the page; if its records are large, with as few as always fit */
 async function readPage(list: List, query: PageQuery): Promise<Page> {
   try {
     return await list(query);

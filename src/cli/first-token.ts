@@ -1,4 +1,3 @@
-/** The tokens that a server looks at when it starts: the first one of a database, and API_TOKEN. */
 import { isPostgres, redactPassword } from "../base/database-url.ts";
 import { fail, messageOf, shellWord } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";

@@ -11,7 +11,7 @@ import {
   createOrderParser,
   createUserParser,
   type ImportedRow,
-  type ImportedTable,
+  type ImportRules,
   orderImport,
   userImport,
 } from "../domain/import-rules.ts";
@@ -37,7 +37,6 @@ const MAX_LISTED = 20;
 
 /** Maximum records per transaction: the writes of a running server wait for it. */
 const BATCH_RECORDS = 5000;
-/** Approximate maximum size of a transaction. */
 const BATCH_BYTES = 2 * 2 ** 20;
 
 /** Called in the order of the file. */
@@ -46,7 +45,6 @@ type OnResult = (entry: RawRecord, result: ImportResult) => void;
 type ImportCounts = Record<ImportResult["outcome"], number>;
 
 export interface ImportCommandOptions extends ImportOptions {
-  /** By default, that of the file extension. */
   readonly format?: FileFormat;
   readonly ignoreUnknown?: boolean;
   readonly rejects?: string;
@@ -75,7 +73,6 @@ function createReport(rejects: OutputStream | null) {
   const counts: ImportCounts = { created: 0, updated: 0, erased: 0, unchanged: 0, rejected: 0 };
   /** By the reason without its numbers: `user 7` and `user 8` are one. */
   const reasons = new Map<string, { readonly first: string; others: number }>();
-  /** Names of fields, of which the input can have any number. */
   const skipped = new Set<string>();
   const add: OnResult = (entry, result) => {
     counts[result.outcome] += 1;
@@ -124,17 +121,17 @@ async function importBatches<Given>(
   options: ImportOptions,
   onResult: OnResult,
 ): Promise<void> {
-  const batch: { readonly entry: RawRecord; readonly rejected: ImportResult | null }[] = [];
-  /** Those of the batch that are valid. */
-  const records: Given[] = [];
-  const lines: number[] = [];
+  /** Each with its record, or with why it has none. */
+  const batch: (readonly [RawRecord, Given | null, ImportResult | null])[] = [];
   const run = createImportRun();
   let size = 0;
 
   async function flush(): Promise<void> {
-    const valid = { ...options, run, lines: lines.splice(0) };
-    const results = (await store.import(records.splice(0), valid)).values();
-    for (const { entry, rejected } of batch.splice(0)) {
+    const valid = batch.filter(([, , rejected]) => rejected === null);
+    const lines = valid.map(([{ line }]) => line);
+    const records = valid.map(([, record]) => record as Given);
+    const results = (await store.import(records, { ...options, run, lines })).values();
+    for (const [entry, , rejected] of batch.splice(0)) {
       const result = rejected ?? results.next().value;
       if (result === undefined) throw new Error("the import of a batch lacks a result");
       onResult(entry, result);
@@ -144,11 +141,9 @@ async function importBatches<Given>(
 
   for await (const entry of entries) {
     try {
-      records.push(parse(entry));
-      lines.push(entry.line);
-      batch.push({ entry, rejected: null });
+      batch.push([entry, parse(entry), null]);
     } catch (error) {
-      batch.push({ entry, rejected: { outcome: "rejected", reason: problemsOf(error) } });
+      batch.push([entry, null, { outcome: "rejected", reason: problemsOf(error) }]);
     }
     size += entry.size;
     if (batch.length >= BATCH_RECORDS || size >= BATCH_BYTES) await flush();
@@ -223,7 +218,7 @@ function summarize(counts: ImportCounts, { table, update, dryRun, rejects }: Imp
 }
 
 function createEmptyTable<Row extends ImportedRow, Import extends object>(
-  rules: ImportedTable<Row, Import>,
+  rules: ImportRules<Row, Import>,
   now: () => Date,
 ): BulkStore<Import> {
   const plan = createPlanner(rules, () => now().toISOString());

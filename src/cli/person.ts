@@ -18,7 +18,6 @@ const REMAINING = `Not erased:
 - the shop from which the data was imported
 `;
 
-/** @param person an email in any spelling, or the id of a user. @throws {AppError} operator if there is no such user */
 async function findUser({ users }: Store, person: string): Promise<User> {
   const filter = /^[1-9]\d{0,14}$/.test(person) ? { id: [Number(person)] } : { email: person };
   const { records } = await users.list({ limit: 1, offset: 0, ...filter });

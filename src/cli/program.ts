@@ -21,6 +21,7 @@ function define(command: Command, definition: CommandDefinition, system: System)
   command.description(description);
   for (const argument of definition.arguments ?? []) command.addArgument(argument);
   for (const option of definition.options ?? []) command.addOption(option);
+  for (const flag of Object.entries(definition.flags ?? {})) command.option(...flag);
   const defaultSettings: readonly SettingName[] = commands === undefined ? ["databaseUrl"] : [];
   const used = definition.settings ?? defaultSettings;
   for (const name of used) {

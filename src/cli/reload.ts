@@ -1,7 +1,7 @@
+import { systemClock } from "../base/clock.ts";
 import { messageOf } from "../base/error.ts";
 import type { Log } from "../base/log.ts";
 
-/** Reloads the certificate at each hang-up and in each interval. @param reloadTls returns whether its files have changed */
 export function startReloading(
   reloadTls: () => Promise<boolean>,
   onHangup: (listener: () => void) => void,
@@ -24,6 +24,5 @@ export function startReloading(
     }
   }
   onHangup(() => void reload(true));
-  const timer = setInterval(reload, intervalMs, false);
-  return { [Symbol.dispose]: () => clearInterval(timer) };
+  return systemClock.every(intervalMs, () => void reload(false));
 }

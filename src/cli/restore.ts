@@ -1,15 +1,13 @@
 import { fail } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
 import { readTime, readUrl } from "../domain/config.ts";
-import type { RestoreOptions, RestoreResult } from "../domain/store.ts";
+import type { RestoreOptions } from "../domain/store.ts";
 import { describeResult, describeWarnings } from "./backup.ts";
 import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, type JsonOption, printResult } from "./files/system.ts";
 
 export interface RestoreFlags {
-  /** Either this or the path of a backup is given. */
   readonly from?: string;
-  /** Time of the archived state. By default, the newest. */
   readonly at?: string;
 }
 
@@ -31,11 +29,6 @@ function readSource(
 
 function describeEnd(archivedUntil: Date): string {
   return `Its newest write was made at or before ${archivedUntil.toISOString()}`;
-}
-
-function describePrevious({ users, orders, changedAt }: NonNullable<RestoreResult["previous"]>) {
-  const changed = changedAt === null ? "" : `, last changed at ${changedAt.toISOString()}`;
-  return `${formatCounts({ user: users, order: orders })}${changed}`;
 }
 
 function openArchive(system: CommandSystem) {
@@ -98,13 +91,17 @@ export async function restoreBackup(
   const { databaseUrl } = system.config;
   const { restore } = system.backendOf(databaseUrl);
   const restored = await restore({ from, databaseUrl, now: system.now });
-  const { previousPath, revokedTokens, lostTokens, validTokens, archivedUntil, warnings } =
-    restored;
+  const { previous, previousPath, archivedUntil, warnings } = restored;
+  const { revokedTokens, lostTokens, validTokens } = restored;
   system.stdout(`Restored ${describeResult(restored, databaseUrl)}\n`);
   if (warnings.length > 0) system.stderr(`${describeWarnings(warnings)}\n`);
   if (archivedUntil !== null) system.stdout(`${describeEnd(archivedUntil)}\n`);
   if (previousPath !== null) system.stdout(`The previous database was kept as ${previousPath}\n`);
-  if (restored.previous !== null) system.stdout(`It has ${describePrevious(restored.previous)}\n`);
+  if (previous !== null) {
+    const { users, orders, changedAt } = previous;
+    const changed = changedAt === null ? "" : `, last changed at ${changedAt.toISOString()}`;
+    system.stdout(`It has ${formatCounts({ user: users, order: orders })}${changed}\n`);
+  }
   if (revokedTokens === null && validTokens.length > 0) {
     const since = archivedUntil === null ? "since the backup" : "since then";
     system.stdout(`No previous database could be read: tokens revoked ${since} are valid again\n`);

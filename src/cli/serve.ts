@@ -3,7 +3,6 @@ import { isPostgres, redactPassword } from "../base/database-url.ts";
 import { fail, messageOf } from "../base/error.ts";
 import { endsSoon } from "../base/expiry.ts";
 import { createLog, type Log } from "../base/log.ts";
-import type { LogBuffer } from "../base/log-buffer.ts";
 import type { ArchiveOptions } from "../domain/archive.ts";
 import { createReplaceableStore, type ReplaceableStore } from "../domain/replaceable-store.ts";
 import { isSocketPath } from "../domain/settings.ts";
@@ -58,20 +57,6 @@ function archiveOptions(
   };
 }
 
-function createServerLog(
-  { config, now, stdoutIsTerminal }: CommandSystem,
-  output: Omit<LogBuffer, "finish">,
-): Log {
-  const log = createLog({
-    level: config.logLevel,
-    format: config.logFormat ?? (stdoutIsTerminal ? "text" : "json"),
-    now,
-    write: output.write,
-  });
-  output.onResume((lines) => log.warn("log lines dropped", { lines }));
-  return log;
-}
-
 /** Bounds connections by open files, because Bun accepts every one. @returns the limit */
 function limitOpenFiles({ memoryBytes, sockets }: CommandSystem, log: Log): number {
   const most = Math.floor(memoryBytes / BYTES_PER_CONNECTION);
@@ -90,11 +75,11 @@ interface Serving {
   readonly metrics: Metrics;
   readonly resources: AsyncDisposableStack;
   readonly stores: ReplaceableStore;
+  readonly schema: number;
 }
 
-/** @returns the URL for this machine */
 async function startListening(serving: Serving): Promise<string> {
-  const { system, log, metrics, resources, stores } = serving;
+  const { system, log, metrics, resources, stores, schema } = serving;
   const { config, now, sockets } = system;
   const maxOpenFiles = limitOpenFiles(system, log);
   const timeoutMs = config.shutdownSeconds * 1000;
@@ -131,7 +116,6 @@ async function startListening(serving: Serving): Promise<string> {
   resources.use(startReloading(listener.reloadTls, system.onHangup, log));
   // In a container, the host is 0.0.0.0, which is not an address to open.
   const url = localUrl(listener.url);
-  const schema = schemaOf(system);
   const database = redactPassword(config.databaseUrl);
   const role = {
     read_only: config.readOnly || undefined,
@@ -139,10 +123,6 @@ async function startListening(serving: Serving): Promise<string> {
   };
   log.info("listening", { url, host: config.host, database, ...build, schema, ...role });
   return url;
-}
-
-function schemaOf({ schemaVersions, config }: CommandSystem): number {
-  return schemaVersions[isPostgres(config.databaseUrl) ? "PostgreSQL" : "SQLite"];
 }
 
 /** Checks what the settings name, and opens nothing. @throws {AppError} operator */
@@ -166,15 +146,22 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   if (options.check) return checkSettings(system);
   const { databaseUrl, readOnly } = config;
   const output = system.openLog();
-  const log = createServerLog(system, output);
+  const log = createLog({
+    level: config.logLevel,
+    format: config.logFormat ?? (system.stdoutIsTerminal ? "text" : "json"),
+    now: system.now,
+    write: output.write,
+  });
+  output.onResume((lines) => log.warn("log lines dropped", { lines }));
   // Listen for signals early, so that one during startup is not missed.
   const fault = Promise.withResolvers<StopReason>();
   const stopped = Promise.race([system.untilStopped(), fault.promise]);
   await using resources = new AsyncDisposableStack();
 
-  const schema = schemaOf(system);
+  const schema = system.schemaVersions[isPostgres(databaseUrl) ? "PostgreSQL" : "SQLite"];
   const metrics = createMetrics({ ...build, schema }, readOnly, output.droppedLines);
   const stores = createReplaceableStore();
+  const serving = { system, log, metrics, resources, stores, schema };
   resources.defer(async () => stores.current()?.close());
   const changesMs = config.changesDays * DAY_MS;
   // Before the listener, so that at the end the listener stops first.
@@ -185,11 +172,11 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
     await requireOwnApiToken(store.tokens, config).catch((error) => {
       throw nameDatabase(error, config);
     });
-    listening ??= startListening({ system, log, metrics, resources, stores });
+    listening ??= startListening(serving);
     return listening;
   }
   // A standby may restore its copy for minutes. Meanwhile, `/health?live` must respond.
-  if (config.standby) listening = startListening({ system, log, metrics, resources, stores });
+  if (config.standby) listening = startListening(serving);
   await listening;
   // A server may wait for its archive, restore it, or follow it, for a long time.
   const stopping = stopSignal({ untilStopped: () => stopped });

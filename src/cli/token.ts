@@ -16,7 +16,6 @@ import { type CommandSystem, type JsonOption, printResult, withStore } from "./f
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
 
-/** @returns the words, each once and in one order */
 function parseScope(text: string): string {
   const words: readonly string[] = text.split(",");
   const known = scopeWords.filter((word) => words.includes(word));

@@ -1,12 +1,8 @@
 import type { ImportRun } from "./import-run.ts";
 
 export type ImportResult =
-  | { readonly outcome: "created" }
-  | { readonly outcome: "updated" }
-  /** The stored user, or the one of the stored order, was erased: with `update`, it stays as it is. */
-  | { readonly outcome: "erased" }
-  /** The record exists with the same content, so that an import can be repeated. */
-  | { readonly outcome: "unchanged" }
+  /** `unchanged`: it exists with the same content. `erased`: its user was erased, and with `update` it stays as it is. */
+  | { readonly outcome: "created" | "updated" | "unchanged" | "erased" }
   /** `reason` is worded like a validation error of the API. */
   | { readonly outcome: "rejected"; readonly reason: string };
 

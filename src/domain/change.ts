@@ -124,26 +124,14 @@ export function startOf({ after, offset }: ChangeQuery, { first }: Pick<Feed, "f
   return after ?? first - 1 + offset;
 }
 
-/**
- * A change before it has its place in the sequence, by the same names in every database. `type` and `status` are
- * positions in `changeTypes` and `orderStatuses`, from 1.
- */
-export interface NewChange {
-  readonly type: number;
-  readonly record_id: number;
-  readonly version: number;
-  readonly status: number | null;
-  readonly token: string | null;
-}
-
 export function changeCodeOf(type: ChangeType): number {
   return changeTypes.indexOf(type) + 1;
 }
 
 export type ChangedRecord = Pick<User, "id" | "version"> & Partial<Pick<Order, "status">>;
 
-/** @param record after the change; a deleted one, as it was */
-export function changeOf(type: ChangeType, record: ChangedRecord, author: Author): NewChange {
+/** `type` and `status` are positions in their lists, from 1. @param record after the change; a deleted one, as it was */
+export function changeOf(type: ChangeType, record: ChangedRecord, author: Author) {
   const { id, version, status } = record;
   return {
     type: changeCodeOf(type),
@@ -153,6 +141,9 @@ export function changeOf(type: ChangeType, record: ChangedRecord, author: Author
     token: author,
   };
 }
+
+/** A change before it has its place in the sequence, by the same names in every database. */
+export type NewChange = ReturnType<typeof changeOf>;
 
 /** The feed. The stores of users and orders, and imports, add each change in the transaction that makes it. */
 export interface ChangeStore {

@@ -30,10 +30,8 @@ export function columnsOf(record: Schema): readonly Column[] {
   return Object.entries(fields).map(([name, schema]) => columnOf(name, schema));
 }
 
-export function columnNames(record: Schema): string {
-  return columnsOf(record)
-    .map(({ name }) => name)
-    .join(", ");
+export function columnNames(record: Schema): readonly string[] {
+  return columnsOf(record).map(({ name }) => name);
 }
 
 /** @returns the JSON of a record, in which each `%s` stands for the JSON of the next column, or for its text in quotes */

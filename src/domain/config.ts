@@ -30,7 +30,6 @@ export function invalidValue(name: string, text: string, problem: string): strin
   return `Invalid ${name} ${quoteReadably(text)}: ${problem}`;
 }
 
-/** @throws {AppError} usage if a flag is wrong, operator if a variable is */
 function parseValue<Value>(
   name: string,
   text: string,
@@ -53,7 +52,6 @@ export function readTime(flag: string, text: string): string {
   return utcOf(text) ?? fail("usage", invalidValue(flag, text, problem));
 }
 
-/** @returns the URL; if it is of PostgreSQL and has no password, with that of the environment */
 function withPassword(databaseUrl: string, environment: Environment): string {
   if (!isPostgres(databaseUrl)) return databaseUrl;
   const url = new URL(databaseUrl);
@@ -74,7 +72,6 @@ export function readUrl(
   return withPassword(parseValue(flag, text, settings[kind]), environment);
 }
 
-/** Rejects settings that contradict each other, which may be variables and flags. @throws {AppError} operator */
 function requireConsistent(config: Config): void {
   const { tlsCert, tlsKey, archiveUrl, archiveCommit, archiveRestore, standby } = config;
   if ((tlsCert === null) !== (tlsKey === null))

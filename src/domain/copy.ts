@@ -12,8 +12,8 @@ export const COPY_BATCH_ROWS = 100;
 
 /** The tables to copy, referenced ones first. Text of a sort key is compared bytewise on both databases. */
 export const copiedTables = {
-  users: { columns: [...columnNames(User).split(", "), "email_key"], sortKey: ["id"] },
-  orders: { columns: columnNames(Order).split(", "), sortKey: ["id"] },
+  users: { columns: [...columnNames(User), "email_key"], sortKey: ["id"] },
+  orders: { columns: columnNames(Order), sortKey: ["id"] },
   tokens: { columns: ["id", ...tokenColumns.split(", ")], sortKey: ["id"] },
   idempotency_keys: {
     columns: ["owner", "key", "fingerprint", "record", "user_id", "created_at"],
@@ -69,8 +69,6 @@ export interface CopyTarget extends CopySource {
   advanceIds(table: SequenceTable, id: number): Promise<void>;
 }
 
-export type RowCounts = Readonly<Record<CopiedTable, number>>;
-
 async function digestRows(
   table: CopiedTable,
   batches: AsyncIterable<readonly CopyRow[]>,
@@ -96,7 +94,7 @@ export async function copyRows(
   source: CopySource,
   target: CopyTarget,
   signal: AbortSignal,
-): Promise<RowCounts> {
+): Promise<Readonly<Record<CopiedTable, number>>> {
   const counts = {} as Record<CopiedTable, number>;
   const digests = {} as Record<CopiedTable, string>;
   for (const table of copiedTableNames) {

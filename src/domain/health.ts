@@ -1,5 +1,5 @@
 import { Type } from "@sinclair/typebox";
-import { AppError } from "../base/error.ts";
+import { AppError, fail } from "../base/error.ts";
 import {
   noExtraFields,
   OneOf,
@@ -8,6 +8,7 @@ import {
   Text,
   type ValueOf,
 } from "../base/schema.ts";
+import type { Store } from "./store.ts";
 
 const seconds = Type.Number({ minimum: 0 });
 
@@ -40,7 +41,20 @@ export const HealthQuery = Type.Object(
 /** Cause of an error that a standby returns as usual: it is not logged as a problem. */
 export const NOT_PRIMARY = "not primary";
 
-/** @throws {AppError} unavailable */
 export function failNotPrimary(): never {
   throw new AppError("unavailable", "the server is not the primary", { cause: NOT_PRIMARY });
+}
+
+const MAX_SECONDS_BEHIND = 60;
+
+/** @returns as `Store.secondsBehind`. @throws {AppError} unavailable if it is too old: tokens may have been revoked since */
+export function requireRecent(
+  { secondsBehind }: Pick<Store, "secondsBehind">,
+  waitsFor: string | null = null,
+): number | null {
+  const seconds = secondsBehind();
+  const reason = waitsFor === null ? "" : `: the server waits for ${waitsFor}`;
+  if (seconds !== null && seconds > MAX_SECONDS_BEHIND)
+    fail("unavailable", `the data may be more than ${MAX_SECONDS_BEHIND} s old${reason}`);
+  return seconds;
 }

@@ -19,9 +19,7 @@ export function replay<Row>(
   stored: Pick<IdempotencyKey, "fingerprint"> & { readonly record: string },
   key: IdempotencyKey | null,
 ): RecordText<Row> {
-  if (stored.fingerprint !== key?.fingerprint) {
-    fail("idempotency_key_reused", "the idempotency key was used for another request");
-  }
+  if (stored.fingerprint !== key?.fingerprint) fail("idempotency_key_reused");
   const { id, version } = JSON.parse(stored.record);
   return { id, version, json: stored.record, replayed: true };
 }

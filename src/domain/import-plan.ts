@@ -1,7 +1,6 @@
-/** The plan of an import: which records are created, updated, unchanged or rejected. */
 import { AppError } from "../base/error.ts";
 import type { ImportOptions, ImportResult } from "./bulk.ts";
-import type { ImportedRow, ImportedTable, StoredRecords, UniqueKey } from "./import-rules.ts";
+import type { ImportedRow, ImportRules, StoredRecords, UniqueKey } from "./import-rules.ts";
 import {
   createImportRun,
   type ImportRun,
@@ -40,10 +39,9 @@ interface Edit {
 }
 
 interface Batch {
-  readonly rules: ImportedTable<ImportedRow, Record>;
+  readonly rules: ImportRules<ImportedRow, Record>;
   readonly stored: StoredRecords<ImportedRow>;
   readonly run: ImportRun;
-  /** RFC 3339. */
   readonly time: string;
   readonly update: boolean;
   readonly created: Map<number, ImportedRow>;
@@ -157,7 +155,6 @@ function freeKeys(batch: Batch): number[] {
   return [...given].flatMap(([{ row }, names]) => (names.length > 0 ? row.id : []));
 }
 
-/** @throws {AppError} if the record is rejected */
 function importOne(batch: Batch, record: Record, met: Met): ImportResult {
   const { rules, stored, run, update } = batch;
   const known = recognize(batch, record);
@@ -244,7 +241,7 @@ export interface ImportPlan<Row> {
 
 /** It calls `stored` synchronously. In a dry run, earlier batches count as stored. */
 export function createPlanner<Row extends ImportedRow, Import extends object>(
-  rules: ImportedTable<Row, Import>,
+  rules: ImportRules<Row, Import>,
   timestamp: () => string,
 ) {
   return (

@@ -16,8 +16,7 @@ import {
   refunded,
   requireAllowedChange,
 } from "./order.ts";
-import { firstVersion, type RecordTable } from "./record.ts";
-import { Reference, ReferenceText } from "./reference.ts";
+import { firstVersion, type RecordTable, Reference, ReferenceText } from "./record.ts";
 import { withUtcTimes } from "./time.ts";
 import { Email, User, UserInput, userFields, userRow } from "./user.ts";
 
@@ -74,8 +73,7 @@ export interface ImportedRow {
   readonly updated_at: string;
 }
 
-/** A table that an import writes: what differs between users and orders. */
-export interface ImportedTable<Row, Import> {
+export interface ImportRules<Row, Import> {
   readonly table: RecordTable;
   readonly schema: Schema;
   readonly created: ChangeType;
@@ -108,7 +106,7 @@ function referenceKey(reference: string | null | undefined): UniqueKey[] {
   return reference == null ? [] : [["reference", reference]];
 }
 
-export const userImport: ImportedTable<User, UserImport> = {
+export const userImport: ImportRules<User, UserImport> = {
   table: "users",
   schema: User,
   created: "user.created",
@@ -160,16 +158,11 @@ export type OrderImport =
   | Static<typeof ExportedOrder>
   | (Static<typeof NewOrder> & Pick<Order, "total"> & { readonly reference: string });
 
-function requireOneUser(order: object): void {
+function validFields(order: Omit<OrderImport, "total" | "reference"> & Partial<Order>) {
+  requireTimesInOrder(order);
   const [first, second] = Object.keys(user).filter((name) => Object.hasOwn(order, name));
   if (first === undefined) failField("user_id", "required", "is required");
   if (second !== undefined) failField(second, "not_allowed", `is not allowed with ${first}`);
-}
-
-/** @returns what the fields of a POST add up to. @throws {AppError} validation_failed */
-function validFields(order: Omit<OrderImport, "total" | "reference"> & Partial<Order>) {
-  requireTimesInOrder(order);
-  requireOneUser(order);
   // A user that is named by a key is looked up later. The id is not part of what is checked.
   const fields = orderFields({ user_id: 0, ...order });
   const range = { min: 0, max: fields.total };
@@ -178,7 +171,6 @@ function validFields(order: Omit<OrderImport, "total" | "reference"> & Partial<O
   return fields;
 }
 
-/** @returns a parser of one import record, validated like a request body. It throws {AppError} validation_failed */
 export function createOrderParser(): (value: unknown) => OrderImport {
   const parseExported = createValidator(ExportedOrder);
   const parseNew = createValidator(NewOrder, Order);
@@ -200,7 +192,7 @@ export function createOrderParser(): (value: unknown) => OrderImport {
   };
 }
 
-export const orderImport: ImportedTable<Order, OrderImport> = {
+export const orderImport: ImportRules<Order, OrderImport> = {
   table: "orders",
   schema: Order,
   created: "order.created",

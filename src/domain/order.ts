@@ -13,9 +13,8 @@ import {
 import { currencies } from "./currency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery, recordFilters } from "./page.ts";
-import { requireRecordSize } from "./record.ts";
+import { Reference, requireRecordSize } from "./record.ts";
 import type { RecordStore } from "./record-store.ts";
-import { Reference } from "./reference.ts";
 
 export const orderStatuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
 export type OrderStatus = (typeof orderStatuses)[number];
@@ -112,7 +111,6 @@ type WrittenFields = Omit<Order, "id" | "version" | "created_at" | "updated_at">
 export type OrderFields = WrittenFields & { readonly refunded: 0; readonly status: "pending" };
 export type OrderEdit = Pick<Order, "user_id" | "reference" | "refunded" | "status" | "metadata">;
 
-/** @throws {AppError} validation_failed if the total is not from 0 to 2^53 − 1 */
 function totalOf(items: OrderInput["items"]): number {
   // A double cannot hold the maximum, 500 × 10^6 × (2^53 − 1).
   let total = 0n;

@@ -1,7 +1,7 @@
 import { type Static, type TObject, Type } from "@sinclair/typebox";
 import { AppError, fail } from "../base/error.ts";
 import { Id, OneOf, Parameter, SafeInteger } from "../base/schema.ts";
-import { ReferenceText } from "./reference.ts";
+import { ReferenceText } from "./record.ts";
 import type { ClientId } from "./token.ts";
 
 /** Maximum size of the records of a page, with their commas. The whole page has at most 4 MiB. */
@@ -37,7 +37,6 @@ export function rowsToRead({ limit, after }: PageQuery): number {
   return after === undefined ? limit : limit + 1;
 }
 
-/** @returns the largest id that a page by descending ids may have */
 export function maxId({ after = 0 }: Pick<PageQuery, "after">): number {
   return after === 0 ? Number.MAX_SAFE_INTEGER : after - 1;
 }
@@ -47,7 +46,6 @@ export interface JsonRow {
   readonly json: string;
 }
 
-/** @throws {AppError} validation_failed */
 export function failPageTooLarge(): never {
   const problem = `must be at most ${ALWAYS_FITTING} here, since the page would exceed 4 MiB`;
   throw new AppError("validation_failed", `Validation failed: limit ${problem}`, {

@@ -1,10 +1,6 @@
 import { fail } from "../base/error.ts";
-import type { RecordText } from "./record.ts";
 
-/**
- * The versions of records: `NaN` if no record ever has this tag. Weak tags, such as `W/"1"`, match in `If-None-Match` only,
- * and `*` matches every record that exists. @see RFC 9110 §8.8.3
- */
+/** `NaN` if no record ever has the tag. Weak ones match in `If-None-Match` only, `*` any record. @see RFC 9110 §8.8.3 */
 export type EntityTags = readonly { readonly version: number; readonly weak: boolean }[] | "*";
 
 /** `null` for a field that the request does not have. @see RFC 9110 §13.1 */
@@ -13,7 +9,7 @@ export interface Preconditions {
   readonly ifNoneMatch: EntityTags | null;
 }
 
-type Versioned = Pick<RecordText<unknown>, "version">;
+type Versioned = { readonly version: number };
 
 /** @throws {AppError} version_mismatch if the request has an `If-Match` that does not match the record */
 export function requireMatch({ version }: Versioned, preconditions: Preconditions | null): void {
@@ -25,7 +21,6 @@ export function requireMatch({ version }: Versioned, preconditions: Precondition
   fail("version_mismatch", `the record has changed: it is at version ${version}`);
 }
 
-/** @returns whether the request has an `If-None-Match` that matches the record */
 export function matchesIfNoneMatch(
   { version }: Versioned,
   preconditions: Preconditions | null,

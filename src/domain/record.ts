@@ -1,4 +1,5 @@
 import { failField } from "../base/error.ts";
+import { Nullable, Text, TRIMMED_PATTERN } from "../base/schema.ts";
 
 declare const parsed: unique symbol;
 
@@ -18,6 +19,16 @@ export function changesNothing<Edit extends object>(record: Edit, edit: Edit): b
 }
 
 export type RecordTable = "users" | "orders";
+
+export const ReferenceText = Text({
+  minLength: 1,
+  maxLength: 255,
+  pattern: TRIMMED_PATTERN,
+  description: "The id that another system has for this one. Unique",
+});
+
+/** What another system calls a record. Unique among users and among orders, and compared by code points. */
+export const Reference = Nullable(ReferenceText);
 
 /** Maximum size of a record as JSON, so that 50 of any size fit on a page. */
 export const MAX_RECORD_BYTES = 2 ** 16;
@@ -39,7 +50,6 @@ export function requireRecordSize(fields: object): void {
   failField("body", "length", problem, { min: 0, max: MAX_RECORD_BYTES });
 }
 
-/** A user or an order as JSON, with what the headers of a response need of it. */
 export interface RecordText<Row> {
   readonly id: number;
   readonly version: number;
@@ -53,7 +63,6 @@ export function firstVersion<Fields extends object>(id: number, fields: Fields, 
   return { id, ...fields, version: 1, created_at: time, updated_at: time };
 }
 
-/** @returns a record after a change. @param fields those that change @param time RFC 3339 */
 export function nextVersion<Row extends { readonly version: number; readonly updated_at: string }>(
   record: Row,
   fields: Partial<Row>,

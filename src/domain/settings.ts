@@ -39,11 +39,6 @@ export function isSocketPath(host: string): boolean {
   return host.startsWith("/");
 }
 
-function parseHost(text: string): string {
-  if (isSocketPath(text) ? !text.endsWith("/") : /^[\w.:%-]+$/.test(text)) return text;
-  fail("operator", "must be a host name, an IP address, or the absolute path of a Unix socket");
-}
-
 function parsePath(text: string): string {
   if (text.trim() === "") fail("operator", "must be a path");
   return text;
@@ -70,7 +65,10 @@ export const settings = {
   host: {
     default: "127.0.0.1",
     description: "address to listen on, or the path of a Unix socket",
-    parse: parseHost,
+    parse(text): string {
+      if (isSocketPath(text) ? !text.endsWith("/") : /^[\w.:%-]+$/.test(text)) return text;
+      fail("operator", "must be a host name, an IP address, or the absolute path of a Unix socket");
+    },
   },
   port: {
     default: "3000",

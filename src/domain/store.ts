@@ -19,7 +19,7 @@ export interface BackupSummary {
   readonly warnings: readonly string[];
 }
 
-/** Called after each transaction is on disk, with its number of writes and its duration. */
+/** Called after each transaction is on disk. */
 export type OnCommit = (writes: number, durationMs: number) => void;
 
 export interface Store {
@@ -46,10 +46,7 @@ export interface Store {
   archive(): ArchiveState | null;
   /** @returns whether writes are acknowledged here, as far as this server knows: not by a standby */
   isPrimary(): boolean;
-  /**
-   * @returns the age of the data of a standby, in seconds, and of a server from which a standby may have taken over without
-   * its knowledge; `null` for any other store
-   */
+  /** @returns the age of a standby's data, or of a server that one may have replaced unnoticed, in seconds; else `null` */
   secondsBehind(): number | null;
   /** Others can write meanwhile. @throws {AppError} operator if the rows cannot be read */
   withCopySource<Result>(work: (source: CopySource) => Promise<Result>): Promise<Result>;
@@ -112,7 +109,7 @@ export interface BackUpOptions {
 /** A backup whose rows were not read, because its schema has another version. Its structure was verified. */
 type UnreadBackup = Pick<BackupSummary, "bytes" | "warnings"> & { readonly schema_version: number };
 
-export interface RestoreResult extends BackupSummary {
+interface RestoreResult extends BackupSummary {
   /** The time up to which an archive has all commits; `null` for a backup. */
   readonly archivedUntil: Date | null;
   /** Path that the previous database was moved to; `null` if there was none. */

@@ -36,7 +36,6 @@ export function requireScopes({ scope }: Pick<Token, "scope">, needed: readonly 
 /** Identifies a client: the SHA-256 of its token, 64 hexadecimal digits. */
 export type ClientId = string;
 
-/** A token as stored, without its secret. */
 export interface Token {
   readonly hash: ClientId;
   readonly name: string;

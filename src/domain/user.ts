@@ -1,14 +1,12 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { emailKey, isErasedEmail } from "../base/email.ts";
-import { fail } from "../base/error.ts";
 import { Id, Nullable, noExtraFields, Parameter, Text, Time, Version } from "../base/schema.ts";
 import type { IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery, recordFilters } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
-import { type Author, type RecordText, requireRecordSize } from "./record.ts";
+import { type Author, type RecordText, Reference, requireRecordSize } from "./record.ts";
 import type { RecordStore } from "./record-store.ts";
-import { Reference } from "./reference.ts";
 
 export const Email = Text({
   maxLength: 254,
@@ -68,14 +66,6 @@ export function userFields(input: UserInput): UserFields {
   const fields = { email, reference, name, metadata };
   requireRecordSize(fields);
   return fields;
-}
-
-export function failEmailTaken(): never {
-  fail("email_taken", "email is already taken");
-}
-
-export function failUserHasOrders(): never {
-  fail("user_has_orders", "user has orders");
 }
 
 export function userRow({ email, reference, name, metadata }: UserFields) {

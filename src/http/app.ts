@@ -1,4 +1,3 @@
-/** Composes the app: its routes, the pipeline that handles them, and what happens to all other requests. */
 import { Elysia } from "elysia";
 import { createExpiryLog } from "../base/expiry.ts";
 import { type JsonText, jsonText } from "../domain/record.ts";

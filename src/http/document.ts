@@ -4,16 +4,21 @@
  */
 import type { ErrorCode } from "../base/error.ts";
 import { errorKinds } from "../base/error-kinds.ts";
-import type { InputSchema, JsonSchema } from "./input/input.ts";
-import { JSON_TYPE, PATCH_TYPE } from "./input/media-types.ts";
-import { headerParameters, headers, ref, withCommonHeaders } from "./openapi/components.ts";
+import { type InputSchema, JSON_TYPE, type JsonSchema, PATCH_TYPE } from "./input/input.ts";
+import {
+  errorResponseDoc,
+  errorSchemas,
+  headerParameters,
+  headers,
+  ref,
+  withCommonHeaders,
+} from "./openapi/components.ts";
 import {
   commonErrors,
   type Detail,
   recordHeaders,
   type SuccessResponse,
 } from "./openapi/detail.ts";
-import { errorResponseDoc, errorSchemas } from "./openapi/errors.ts";
 import { isPublic, type RouteEntry } from "./routes/route.ts";
 
 const description = `
@@ -62,10 +67,6 @@ const bounds: ReadonlySet<string> = new Set([
   ...["minItems", "maxItems", "minProperties", "maxProperties", "propertyNames"],
 ]);
 
-function withoutBounds(schema: JsonSchema): JsonSchema {
-  return Object.fromEntries(Object.entries(schema).filter(([keyword]) => !bounds.has(keyword)));
-}
-
 /**
  * Adds schemas with a title to the components. Requests are closed: what they do not name is rejected. Responses are
  * open, because fields and values are added within v1: a client that validates must not fail then.
@@ -74,8 +75,12 @@ function createSchemas(components: Record<string, JsonSchema>) {
   function schemaOf(schema: JsonSchema, side: Side): JsonSchema {
     const { title } = schema as { readonly title?: string };
     const isOpenEnum = schema["enum"] !== undefined && side === "response";
-    const inline = () =>
-      side === "request" ? inlineSchema(schema, side) : withoutBounds(inlineSchema(schema, side));
+    const inline = () => {
+      const keywords = Object.entries(inlineSchema(schema, side));
+      return Object.fromEntries(
+        keywords.filter(([name]) => side === "request" || !bounds.has(name)),
+      );
+    };
     if (title === undefined || isOpenEnum) return inline();
     // `Input` and `Patch` end the titles of schemas that only requests have.
     const isObject = (schema["properties"] ?? schema["patternProperties"]) !== undefined;
@@ -132,11 +137,6 @@ function inlineValue(schema: JsonSchema, side: Side): JsonSchema {
   return isLarge ? { ...schema, format: "int64" } : schema;
 }
 
-const notModified: SuccessResponse = {
-  description: "The record still has one of the versions in `If-None-Match`",
-  headers: recordHeaders,
-};
-
 type Components = Record<"schemas" | "responses", Record<string, JsonSchema>>;
 
 function createOperation(components: Components) {
@@ -185,6 +185,7 @@ function createOperation(components: Components) {
       ...(isRead && { Age: ref("headers", "Age") }),
     };
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
+    const unchanged = "The record still has one of the versions in `If-None-Match`";
     return {
       tags: hooks.detail.tags,
       ...texts,
@@ -203,7 +204,9 @@ function createOperation(components: Components) {
       responses: {
         ...mapValues(responses, (response) => successResponse(response, more)),
         ...(method === "GET" &&
-          errors.includes("version_mismatch") && { 304: successResponse(notModified, more) }),
+          errors.includes("version_mismatch") && {
+            304: successResponse({ description: unchanged, headers: recordHeaders }, more),
+          }),
         ...errorResponses(route, errors),
       },
     };

@@ -1,34 +1,16 @@
 /**
- * The checks that each request passes before the handler of its route. Elysia's hooks would validate before they
- * authenticate, and make a GET more expensive.
- *
- *     identify             401  no valid token, unless the path is public
- *                          503  memory for the body, which is received while the database looks up the token
- *     admit                417  Expect
- *                          400  Host
- *     Unmatched            404, 405
- *     authorize            403  scope
- *                          429  rate limit
- *     write                503  the server is read-only or a standby, memory for the body, which is received now
- *     yieldToClients       503  other clients, while the event loop is busy
- *     readBody             415, 413, 400  media type, length, JSON
- *     callHandler          400  header fields for another method, parameters of the path, of the query, body
- *     handler              400  Idempotency-Key, If-Match, If-None-Match
- *                          422, or the stored response of the key
- *                          404, 412, 400, 409, 503  what the store says
+ * The checks that each request passes before the handler of its route: docs/architecture.md has their order. Elysia's
+ * hooks would validate before they authenticate, and make a GET more expensive.
  */
 import { AppError, fail, failField } from "../base/error.ts";
-import { errorKinds } from "../base/error-kinds.ts";
 import { andThen, type MaybePromise } from "../base/maybe-promise.ts";
-import { failNotPrimary, NOT_PRIMARY } from "../domain/health.ts";
+import { failNotPrimary, NOT_PRIMARY, requireRecent } from "../domain/health.ts";
 import { requireScopes, type Token } from "../domain/token.ts";
 import { expectedBytes, readBody, receive } from "./input/body.ts";
 import type { UncheckedCall } from "./input/call.ts";
-import { requireHost } from "./input/host.ts";
-import { requestIdOf } from "./input/request-id.ts";
+import { requestIdOf, requireHost } from "./input/headers.ts";
 import type { ReserveWrite } from "./limits/memory.ts";
-import type { RequireWithinRate } from "./limits/rate-limit.ts";
-import { requireRecent } from "./limits/standby.ts";
+import type { createRateLimiter } from "./limits/rate-limit.ts";
 import type { ResponseBody } from "./output/bodies.ts";
 import { errorBody, type LogServerError } from "./output/errors.ts";
 import { respond } from "./respond.ts";
@@ -56,7 +38,7 @@ const DISCONNECTED = 499;
 
 export interface Pipeline extends Services {
   readonly unmatched: Unmatched;
-  readonly requireWithinRate: RequireWithinRate;
+  readonly requireWithinRate: ReturnType<typeof createRateLimiter>;
   readonly reserveWrite: ReserveWrite;
   readonly logServerError: LogServerError;
 }
@@ -77,8 +59,7 @@ function admit(call: UncheckedCall, token: Token | null): void {
   const { headers } = call.request;
   call.token = token;
   // Bun sends the interim response only for `100-continue` in lower case: otherwise, clients would wait in vain.
-  if ((headers.get("expect") ?? "100-continue") !== "100-continue")
-    fail("expectation_failed", errorKinds.expectation_failed.example);
+  if ((headers.get("expect") ?? "100-continue") !== "100-continue") fail("expectation_failed");
   requireHost(headers.get("host"));
 }
 
@@ -133,14 +114,12 @@ function read(pipeline: Pipeline, call: UncheckedCall, route: Route): MaybePromi
       ? callHandler(pipeline, call, route)
       : turn.then(() => callHandler(pipeline, call, route));
   if (!pipeline.config.standby || !route.definition.scopes) return body;
-  return andThen(body, (made) => noteAge(pipeline, call, made));
-}
-
-/** Adds the age of what was read. @see RFC 9111 §5.1 */
-function noteAge({ store }: Pipeline, { head }: UncheckedCall, body: ResponseBody) {
-  const seconds = requireRecent(store);
-  if (seconds !== null) head.headers["age"] = String(Math.ceil(seconds));
-  return body;
+  return andThen(body, (made) => {
+    // That of what was read (RFC 9111 §5.1).
+    const seconds = requireRecent(pipeline.store);
+    if (seconds !== null) call.head.headers["age"] = String(Math.ceil(seconds));
+    return made;
+  });
 }
 
 async function write(pipeline: Pipeline, call: UncheckedCall, route: Route): Promise<ResponseBody> {

@@ -1,7 +1,6 @@
-/** The last step of every request: its response, metrics and log. */
 import type { UncheckedCall } from "./input/call.ts";
-import { JSON_TYPE } from "./input/media-types.ts";
-import { traceIdOf } from "./input/request-id.ts";
+import { traceIdOf } from "./input/headers.ts";
+import { JSON_TYPE } from "./input/input.ts";
 import type { ResponseBody } from "./output/bodies.ts";
 import type { Services } from "./routes/route.ts";
 

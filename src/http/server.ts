@@ -50,13 +50,13 @@ async function untilIdle(servers: Servers, timeoutMs: number): Promise<void> {
   }
 }
 
-interface ListenOptions extends Omit<AppOptions, "connections"> {
-  /** Lets a second server listen. @returns false if that is not possible */
-  readonly sharePort: () => boolean;
-}
-
-/** @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid */
-export async function listen(options: ListenOptions) {
+/**
+ * @param sharePort lets a second server listen; false if that is not possible
+ * @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid
+ */
+export async function listen(
+  options: Omit<AppOptions, "connections"> & { readonly sharePort: () => boolean },
+) {
   const { config, drain, sharePort } = options;
   const servers: Servers = new Set();
   const connections = connectionsOf(servers);

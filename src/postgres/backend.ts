@@ -5,7 +5,7 @@ import { findUnsafeSettings } from "./server/unsafe-settings.ts";
 import { createStore } from "./store.ts";
 import { createNumbering } from "./tables/numbering.ts";
 import { openMigrated } from "./whole/migrate.ts";
-import { advanceLate } from "./whole/sequences.ts";
+import { advanceLate } from "./whole/rows.ts";
 
 /** Any number of processes may open the same database. @see Backend.open */
 export const openPostgres: Backend["open"] = async (options) => {

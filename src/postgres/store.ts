@@ -15,7 +15,7 @@ import { createOrderStore } from "./tables/orders.ts";
 import { createTokenStore } from "./tables/tokens.ts";
 import { createUserStore } from "./tables/users.ts";
 import { findProblems } from "./whole/check.ts";
-import { withCopySource } from "./whole/copy-source.ts";
+import { withCopySource } from "./whole/copy.ts";
 import { createBulkStores } from "./whole/import.ts";
 
 /** How long `statistics` waits for the size of the database. Prometheus times out after 10 s by default. */

@@ -1,4 +1,3 @@
-/** Opens a SQLite database: its lock, its files, its schema, and its store. */
 import { constants, existsSync, rmSync, statSync } from "node:fs";
 import { systemClock } from "../base/clock.ts";
 import { suffixes } from "../base/database-url.ts";
@@ -92,14 +91,12 @@ function isServerMode(mode: StoreMode): boolean {
   return mode === "serve" || mode === "serve-read-only";
 }
 
-/** @throws {AppError} operator if another process serves or migrates the database */
 function lockForServer(path: string, mode: StoreMode): ServerLock {
   const kind = mode === "serve" ? "exclusive" : "shared";
   const lock = takeServerLock(path, LOCK_TIMEOUT_MS, kind);
   return lock ?? fail("operator", "the database is in use by another server");
 }
 
-/** @throws {AppError} operator if this process may not open a file that the store needs */
 function requirePermissions({ path, atRest }: DatabaseFile, isServer: boolean): void {
   const { R_OK, W_OK } = constants;
   if (atRest) {
@@ -130,7 +127,6 @@ function findFile(databaseUrl: string, mode: StoreMode, create: boolean): string
   return path;
 }
 
-/** @param path path of a database that exists. @throws {AppError} operator if this process may not open a file of it */
 function openFile(path: string, mode: StoreMode): DatabaseFile {
   const isServer = isServerMode(mode);
   if (!isServer) requireOneName(path);
@@ -148,7 +144,6 @@ function requireNoCopy(path: string, { mode, archive }: StoreOptions): void {
   fail("operator", `it is the copy of a standby: ${advice}`);
 }
 
-/** Serves the copy of a standby to readers, until this server may write. */
 async function serveCopy(
   archive: ArchiveClient,
   path: string,
@@ -178,7 +173,6 @@ async function serveCopy(
   }
 }
 
-/** @param onCreate called before a new file is created */
 async function openStore(options: StoreOptions, onCreate: () => void): Promise<Store> {
   const { mode } = options;
   const path = findFile(options.databaseUrl, mode, options.create);
@@ -272,11 +266,9 @@ async function describeOpening<Result>(
   }
 }
 
-/** @see Backend.open */
 export const openSqlite: Backend["open"] = (options) =>
   describeOpening(options.databaseUrl, () => openOrReplace(options));
 
-/** @see Backend.backUp */
 export const backUpSqlite: Backend["backUp"] = async ({ databaseUrl, ...options }) => {
   using resources = new DisposableStack();
   const opened = await describeOpening(databaseUrl, () => {

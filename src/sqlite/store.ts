@@ -59,7 +59,7 @@ function checkpointWal(db: Database, reader: Reader): void {
   }
 }
 
-/** Repeats work until it is disposed of. It does not keep a command running. */
+/** It does not keep a command running. */
 function repeat(intervalMs: number, work: () => void): Disposable {
   const timer = setInterval(work, intervalMs);
   timer.unref();

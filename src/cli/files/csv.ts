@@ -16,7 +16,6 @@ import {
   type RawRecord,
 } from "./file-format.ts";
 
-/** Maximum size of a record, like that of a line of NDJSON. */
 const MAX_RECORD_BYTES = 2 ** 20;
 
 /** The first wins if the header has several equally often, or none. */

@@ -1,4 +1,3 @@
-/** The encoding of an input: UTF-8, with or without a byte order mark. */
 import { fail } from "../../base/error.ts";
 
 /** The first bytes of a ZIP archive, which `.xlsx`, `.ods` and `.numbers` are. */

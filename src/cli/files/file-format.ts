@@ -6,7 +6,6 @@ export const fileFormats = ["ndjson", "csv"] as const;
 export type FileFormat = (typeof fileFormats)[number];
 
 export interface RawRecord {
-  /** What a file of rejected records begins with. */
   readonly header: string;
   /** Line of the file on which the record begins, from 1. */
   readonly line: number;

@@ -59,7 +59,6 @@ export async function* readNdjson(input: AsyncIterable<Uint8Array>): AsyncGenera
     isFirst = false;
     return [createRawRecord(line, text)];
   }
-  /** The start of a line that is not complete yet. */
   let partialLine = "";
   for await (const chunk of decodeText(input)) {
     const lines = (partialLine + chunk).split("\n");

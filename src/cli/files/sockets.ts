@@ -6,6 +6,7 @@
  */
 import { dlopen } from "bun:ffi";
 import { existsSync, readdirSync, statSync } from "node:fs";
+import { systemClock } from "../../base/clock.ts";
 
 // Constants of Linux.
 const [RLIMIT_NOFILE, SHUT_RDWR] = [7, 2];
@@ -16,13 +17,11 @@ const TCP_LISTEN = 10;
 const [LAST_DATA_SENT, INFO_WORDS] = [11, 40];
 
 const OPEN_FILES = "/proc/self/fd";
-/** Interval at which open files are counted. */
 const INTERVAL_MS = 100;
 /** Interval of what takes milliseconds: listing thousands of files, or searching them in vain for idle connections. */
 const SLOW_INTERVAL_MS = 1000;
 const REPORT_MS = 10_000;
 
-/** @returns `null` on other systems */
 function openLibc() {
   if (process.platform !== "linux") return null;
   try {
@@ -98,7 +97,6 @@ function countOpenFiles(): number {
  * half are open: first those to which nothing was sent for the longest time, whatever they send. So clients that send no
  * request, or keep many connections, do not keep others from connecting, or the server from opening files.
  * @param port of the server, whose connections are no others than those of its clients; `undefined` on a Unix socket
- * @param pendingPorts returns the ports of the clients that wait for a response
  * @param onCrowded called when more than half of the allowed files are open, and when it is over
  * @param onClosed called with the number of connections, at most once per `REPORT_MS`
  */
@@ -135,7 +133,7 @@ export function closeIdle(
   }
 
   const intervalMs = statSync(OPEN_FILES).size > 0 ? INTERVAL_MS : SLOW_INTERVAL_MS;
-  const timer = setInterval(() => {
+  return systemClock.every(intervalMs, () => {
     const taken = Math.min(countOpenFiles(), limit);
     if (isCrowded !== taken > limit / 2) {
       isCrowded = !isCrowded;
@@ -148,6 +146,5 @@ export function closeIdle(
     onClosed(closed);
     closed = 0;
     reportedMs = timeMs;
-  }, intervalMs);
-  return { [Symbol.dispose]: () => clearInterval(timer) };
+  });
 }

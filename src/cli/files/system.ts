@@ -14,9 +14,7 @@ export type StopReason =
 
 /** A file, device or pipe. A file appears under its name only when it is complete. */
 export interface OutputStream extends Disposable {
-  /** @see System.stdout */
   write(text: string): void;
-  /** Call when everything has been written. */
   finish(): void;
 }
 
@@ -25,7 +23,6 @@ export interface System {
   readonly program: string;
   readonly environment: Environment;
   readonly backendOf: (databaseUrl: string) => Backend;
-  /** The newest schema version of each kind of database. */
   readonly schemaVersions: Readonly<Record<"SQLite" | "PostgreSQL", number>>;
   readonly openStorage: OpenStorage;
   readonly createArchiveWorker: () => Worker;
@@ -51,7 +48,6 @@ export interface System {
   readonly onHangup: (listener: () => void) => void;
   /** Memory that this process may use: of its control group, or of the machine. */
   readonly memoryBytes: number;
-  /** System calls on sockets. `limit` is the number of files that may be open. */
   readonly sockets: typeof sockets;
 }
 

@@ -13,7 +13,6 @@ dark.addEventListener("change", paint);
 /** Shown instead of the token in the requests of Swagger UI, because a screen may be shared. */
 const TOKEN_PLACEHOLDER = "$TOKEN";
 
-/** Empty if there is none. */
 let token = "";
 
 function insertToken(request) {
@@ -136,7 +135,6 @@ function withAnswer({ fn, React: { createElement, useLayoutEffect, useRef } }) {
   };
 }
 
-/** @returns the value at a path of keys; `undefined` if there is none */
 function partOf(spec, path) {
   return path.reduce((part, key) => part?.[key], spec);
 }
@@ -217,7 +215,6 @@ function say(text, kind) {
   status.dataset.kind = kind;
 }
 
-/** @returns the name of the bearer scheme in the document */
 function schemeName() {
   const schemes = ui.specSelectors.specJson().toJS().components?.securitySchemes ?? {};
   return Object.keys(schemes).find((name) => schemes[name].scheme === "bearer");

@@ -29,7 +29,6 @@ function createTokenExtractor() {
 
 const MINUTE_MS = 60_000;
 
-/** Of the cache of hashes. */
 const MAX_HASHES = 1000;
 const MAX_HEADER_LENGTH = 64;
 

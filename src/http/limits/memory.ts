@@ -54,7 +54,6 @@ export function createWriteMemory(maxBytes = MAX_WRITE_BYTES): ReserveWrite {
   return (client, bodyBytes) => shares.reserve(client, Math.max(bodyBytes, MIN_WRITE_BYTES));
 }
 
-/** Of a page that is sent on a Unix socket. */
 const PART_BYTES = 2 ** 16;
 /** Bun asks for four parts in advance. */
 const AHEAD_BYTES = 4 * PART_BYTES;
@@ -107,11 +106,9 @@ export function createResponseMemory(
   }
 
   return {
-    /** @see PageMemory */
     room(client: ClientId | null = null): number {
       return hasRoom(client, MAX_PAGE_BYTES) ? MAX_PAGE_BYTES : LARGE_PAGE_BYTES;
     },
-    /** @see PageMemory */
     hold(client: ClientId | null = null, records: number): (() => void) | null {
       const bytes = Math.min(records * MAX_RECORD_BYTES, MAX_PAGE_BYTES);
       if (bytes <= LARGE_PAGE_BYTES) return () => {};
@@ -140,7 +137,6 @@ export function createResponseMemory(
         release();
       });
     },
-    /** @returns the size of all large pages that are being built or not sent */
     bytes(): number {
       releaseSent();
       return shares.total();

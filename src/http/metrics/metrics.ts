@@ -2,7 +2,66 @@
 import type { Validity } from "../../base/expiry.ts";
 import type { Store } from "../../domain/store.ts";
 import { createHistogram, type Histogram, type MetricFamily, renderMetrics } from "./prometheus.ts";
-import { createRequestMetrics, DURATIONS_S } from "./request-metrics.ts";
+
+/** Upper bounds of the buckets: from a read in memory to a disk that hangs. */
+const DURATIONS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
+
+/** A status, or that of a response that leads to another server, which is no failure: 503. */
+type Outcome = number | "not_primary";
+
+/**
+ * The statuses of failures. Their counters start at 0: Prometheus does not see the first increase of a counter that
+ * appears with its first value.
+ */
+const FAILURES = [500, 503];
+
+function createRequestMetrics() {
+  const all = new Map<string, ReturnType<typeof addSeries>>();
+
+  function addSeries(method: string, route: string) {
+    const durationsS = createHistogram(DURATIONS_S);
+    const byStatus = new Map<Outcome, number>(FAILURES.map((status) => [status, 0]));
+    const series = { method, route, byStatus, durationsS };
+    all.set(`${method} ${route}`, series);
+    return series;
+  }
+
+  return {
+    /** Exports the counters of a route before its first request. */
+    addRoute: addSeries,
+    /** @param route the pattern, not the path, so that the number of labels is bounded */
+    observe(method: string, route: string, status: Outcome, durationMs: number): void {
+      const series = all.get(`${method} ${route}`) ?? addSeries(method, route);
+      series.byStatus.set(status, (series.byStatus.get(status) ?? 0) + 1);
+      series.durationsS.observe(durationMs / 1000);
+    },
+    families(): MetricFamily[] {
+      const series = [...all.values()];
+      return [
+        {
+          name: "http_requests_total",
+          help: "Responses. With status 499, the client had disconnected; the reason not_primary is no failure.",
+          type: "counter",
+          samples: series.flatMap(({ method, route, byStatus }) =>
+            [...byStatus].map(([status, value]) => {
+              const outcome =
+                typeof status === "number" ? { status } : { status: 503, reason: status };
+              return { labels: { method, route, ...outcome }, value };
+            }),
+          ),
+        },
+        {
+          name: "http_request_duration_seconds",
+          help: "Time to handle a request, in seconds.",
+          type: "histogram",
+          samples: series.flatMap(({ method, route, durationsS }) =>
+            durationsS.samples({ method, route }),
+          ),
+        },
+      ];
+    },
+  };
+}
 
 const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 

@@ -11,12 +11,10 @@ export interface SuccessResponse {
   readonly headers?: JsonSchema;
   /** By default, that of JSON. */
   readonly type?: string;
-  /** None if there is no body. */
   readonly schema?: JsonSchema;
   readonly example?: unknown;
 }
 
-/** What the code of a route does not say by itself. */
 export interface Detail {
   readonly operationId: string;
   readonly summary: string;
@@ -34,7 +32,8 @@ export interface RouteDefinition {
   /** What the token must have, if it needs more than to be valid. */
   readonly scopes?: readonly Scope[];
   readonly params?: InputSchema<unknown>;
-  readonly query: InputSchema<unknown>;
+  /** By default, every parameter is rejected. */
+  readonly query?: InputSchema<unknown>;
   /** By default, the request body is ignored. */
   readonly body?: InputSchema<unknown>;
   /** A route without it is not in the OpenAPI document. */

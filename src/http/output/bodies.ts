@@ -1,4 +1,3 @@
-/** JSON bodies, made from records that are text already, and the headers that belong to them. */
 import type { AppError, FieldError } from "../../base/error.ts";
 import { type Page, type PageQuery, pageOffsets } from "../../domain/page.ts";
 import type { JsonText, Parsed } from "../../domain/record.ts";
@@ -17,9 +16,7 @@ export interface ErrorEnvelope<Code extends string = string> {
   readonly data: null;
   readonly error: string;
   readonly meta: {
-    /** A stable identifier for programs, e.g. `email_taken`. */
     readonly code: Code;
-    /** Only a validation error has them. */
     readonly problems?: readonly FieldError[];
     /** Of `invalid_status_change`: the statuses. Of `invalid_refund`: the range. Of a page that is too large: the limit. */
     readonly allowed?: AppError["allowed"];

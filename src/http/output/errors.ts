@@ -4,8 +4,8 @@ import type { Log } from "../../base/log.ts";
 import { NOT_PRIMARY } from "../../domain/health.ts";
 import { UNREAD } from "../input/body.ts";
 import type { ResponseHead, UncheckedCall } from "../input/call.ts";
-import { PATCH_TYPES, TEXT_TYPE } from "../input/media-types.ts";
-import { traceIdOf } from "../input/request-id.ts";
+import { traceIdOf } from "../input/headers.ts";
+import { PATCH_TYPES, TEXT_TYPE } from "../input/input.ts";
 import { errorEnvelope } from "./bodies.ts";
 
 export const docsPath = "/api/v1/docs";

@@ -5,7 +5,6 @@ import pageStyle from "../docs/page.css" with { type: "file" };
 import page from "../docs/page.html" with { type: "file" };
 import pageScript from "../docs/page.js" with { type: "file" };
 import type { UncheckedCall } from "../input/call.ts";
-import { noQuery } from "../input/query.ts";
 import { docsPath } from "../output/errors.ts";
 import { route, routesAt } from "./route.ts";
 
@@ -65,8 +64,7 @@ function createAssetHandler(path: string) {
 export function docs() {
   const app = routesAt("", "system");
   for (const [path, file] of Object.entries(assets)) {
-    // Without a `detail`, the document leaves it out.
-    app.get(path, ...route({ public: true, query: noQuery }, createAssetHandler(file)));
+    app.get(path, ...route({ public: true }, createAssetHandler(file)));
   }
   return app;
 }

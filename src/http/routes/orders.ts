@@ -8,8 +8,8 @@ import {
 } from "../../domain/order.ts";
 import { firstVersion } from "../../domain/record.ts";
 import { jsonBody } from "../input/body.ts";
-import { orderParams } from "../input/params.ts";
-import { noQuery, querySchema } from "../input/query.ts";
+import { orderParams } from "../input/input.ts";
+import { querySchema } from "../input/query.ts";
 import { createdDoc, pageDoc, recordDoc } from "../openapi/detail.ts";
 import { createRecordHandlers } from "./records.ts";
 import { route, routesAt } from "./route.ts";
@@ -33,10 +33,12 @@ const tea: OrderInput = {
 };
 const example: Order = firstVersion(1, orderFields(tea), time);
 
-const handlers = createRecordHandlers(ordersPath, (store) => store.orders, orderFields, {
-  code: "order_not_found",
-  message: "order not found",
-});
+const handlers = createRecordHandlers(
+  ordersPath,
+  (store) => store.orders,
+  orderFields,
+  "order_not_found",
+);
 
 const listOrders = route(
   {
@@ -56,7 +58,6 @@ const getOrder = route(
   {
     scopes: ["orders:read"],
     params: orderParams,
-    query: noQuery,
     detail: {
       operationId: "getOrder",
       summary: "Get an order",
@@ -71,7 +72,6 @@ const getOrder = route(
 const createOrder = route(
   {
     scopes: ["orders:write"],
-    query: noQuery,
     body: jsonBody(OrderInput, Order),
     detail: {
       operationId: "createOrder",
@@ -91,7 +91,6 @@ const updateOrder = route(
   {
     scopes: ["orders:write"],
     params: orderParams,
-    query: noQuery,
     body: jsonBody(OrderPatch, Order),
     detail: {
       operationId: "updateOrder",

@@ -6,8 +6,7 @@ import type { RecordStore } from "../../domain/record-store.ts";
 import type { Store } from "../../domain/store.ts";
 import type { UserStore } from "../../domain/user.ts";
 import type { Call } from "../input/call.ts";
-import { preconditionsOf } from "../input/entity-tags.ts";
-import { idempotencyKeyOf } from "../input/idempotency-key.ts";
+import { idempotencyKeyOf, preconditionsOf } from "../input/headers.ts";
 import {
   envelopeBody,
   type ListQuery,
@@ -33,15 +32,15 @@ function recordBody<Row>(call: Call, record: RecordText<Row>) {
   return deletedBody(call, record);
 }
 
-/** @param path of the list. @param missing the error if there is no record with an id */
+/** @param path of the list. @param missing the code of the error if there is no record with an id */
 export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields, Body>(
   path: string,
   recordsOf: (store: Store) => RecordStore<Row, Query, Edit, Fields>,
   fieldsOf: (body: Body) => Fields,
-  missing: { readonly code: ErrorCode; readonly message: string },
+  missing: ErrorCode,
 ) {
   function requireRecord<Found>(record: RecordText<Found> | null): RecordText<Found> {
-    return record ?? fail(missing.code, missing.message);
+    return record ?? fail(missing);
   }
 
   return {
@@ -73,7 +72,6 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
       call.head.headers["location"] = `${path}/${record.id}`;
       return recordBody(call, record);
     },
-    /** Of PATCH and PUT. */
     async update(call: CallWithId, { store }: Services, edit: (record: Row) => Edit) {
       const { request, params, token } = call;
       const { id } = params;

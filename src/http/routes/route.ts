@@ -11,6 +11,7 @@ import type { Store } from "../../domain/store.ts";
 import type { ClientId, Token } from "../../domain/token.ts";
 import type { Call, UncheckedCall } from "../input/call.ts";
 import type { JsonSchema } from "../input/input.ts";
+import { noQuery } from "../input/query.ts";
 import type { Authenticate } from "../limits/authentication.ts";
 import type { Connections } from "../limits/connections.ts";
 import type { Drain } from "../limits/drain.ts";
@@ -56,7 +57,7 @@ type CheckedCall<Definition extends RouteDefinition> = Call<
 >;
 
 export interface Route {
-  readonly definition: RouteDefinition;
+  readonly definition: RouteDefinition & Required<Pick<RouteDefinition, "query">>;
   handler(call: UncheckedCall, services: Services): MaybePromise<ResponseBody>;
 }
 
@@ -79,7 +80,7 @@ export function route<const Definition extends RouteDefinition, Body extends Res
   definition: Definition,
   handler: (call: CheckedCall<Definition>, services: Services) => MaybePromise<Body>,
 ) {
-  const defined: Route = { definition, handler };
+  const defined: Route = { definition: { query: noQuery, ...definition }, handler };
   const handle = ({ pipeline, request, params }: RouteContext) =>
     pipeline(defined, request, params) as unknown as ClientRoute<Definition, Body>;
   // Elysia's type of hooks has no `defined`.
@@ -88,12 +89,10 @@ export function route<const Definition extends RouteDefinition, Body extends Res
   return [handle.bind(null), hooks] as const;
 }
 
-/** A route that was made by `route`, in `routes` of an Elysia instance. */
 export interface RouteEntry {
   readonly method: string;
   readonly path: string;
   readonly hooks: {
-    /** What its Elysia instance sets. */
     readonly detail: { readonly tags: readonly string[] };
     readonly defined: Route;
   };

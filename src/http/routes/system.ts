@@ -1,8 +1,7 @@
 import { AppError, fail, failField } from "../../base/error.ts";
-import { failNotPrimary, Health, HealthQuery } from "../../domain/health.ts";
+import { failNotPrimary, Health, HealthQuery, requireRecent } from "../../domain/health.ts";
 import { jsonText } from "../../domain/record.ts";
-import { noQuery, querySchema } from "../input/query.ts";
-import { requireRecent } from "../limits/standby.ts";
+import { querySchema } from "../input/query.ts";
 import { PROMETHEUS_CONTENT_TYPE } from "../metrics/prometheus.ts";
 import { object, text } from "../openapi/components.ts";
 import { envelopeDoc } from "../openapi/detail.ts";
@@ -66,7 +65,6 @@ const getHealth = route(
 const getOpenapi = route(
   {
     public: true,
-    query: noQuery,
     detail: {
       operationId: "getOpenapi",
       summary: "Get this document",
@@ -86,7 +84,6 @@ const getOpenapi = route(
 
 const getMetrics = route(
   {
-    query: noQuery,
     detail: {
       operationId: "getMetrics",
       summary: "Prometheus metrics",

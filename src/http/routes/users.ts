@@ -1,7 +1,7 @@
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../../domain/user.ts";
 import { jsonBody } from "../input/body.ts";
-import { userParams } from "../input/params.ts";
-import { noQuery, querySchema } from "../input/query.ts";
+import { userParams } from "../input/input.ts";
+import { querySchema } from "../input/query.ts";
 import { createdDoc, envelopeDoc, pageDoc, recordDoc } from "../openapi/detail.ts";
 import { createRecordHandlers } from "./records.ts";
 import { route, routesAt } from "./route.ts";
@@ -31,10 +31,7 @@ const changedExample: User = { ...example, name: null, version: 2 };
 
 const userInput = jsonBody(UserInput, User);
 
-const handlers = createRecordHandlers(usersPath, (store) => store.users, userFields, {
-  code: "not_found",
-  message: "user not found",
-});
+const handlers = createRecordHandlers(usersPath, (store) => store.users, userFields, "not_found");
 
 const listUsers = route(
   {
@@ -54,7 +51,6 @@ const getUser = route(
   {
     scopes: ["users:read"],
     params: userParams,
-    query: noQuery,
     detail: {
       operationId: "getUser",
       summary: "Get a user",
@@ -69,7 +65,6 @@ const getUser = route(
 const createUser = route(
   {
     scopes: ["users:write"],
-    query: noQuery,
     body: userInput,
     detail: {
       operationId: "createUser",
@@ -83,7 +78,6 @@ const createUser = route(
   handlers.create,
 );
 
-/** Of PATCH and PUT. */
 const changeErrors = [
   "not_found",
   "email_taken",
@@ -96,7 +90,6 @@ const updateUser = route(
   {
     scopes: ["users:write"],
     params: userParams,
-    query: noQuery,
     body: jsonBody(UserPatch, User),
     detail: {
       operationId: "updateUser",
@@ -116,7 +109,6 @@ const replaceUser = route(
   {
     scopes: ["users:write"],
     params: userParams,
-    query: noQuery,
     body: userInput,
     detail: {
       operationId: "replaceUser",
@@ -137,7 +129,6 @@ const deleteUser = route(
   {
     scopes: ["users:write"],
     params: userParams,
-    query: noQuery,
     detail: {
       operationId: "deleteUser",
       summary: "Delete a user",

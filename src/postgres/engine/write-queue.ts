@@ -35,24 +35,24 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
   options: WriteQueueOptions<Item, Result>,
 ): (item: Item) => Promise<Result> {
   const { maxItems, conflictKeysOf, lockOf } = options;
-  async function run(session: Session, items: readonly Item[], isAlone: boolean) {
+  async function runItems(session: Session, items: readonly Item[], isAlone: boolean) {
     for (const statement of placement.beforeWrite) await session.script(statement);
     return options.run(session, items, isAlone);
   }
 
   function runAlone(item: Item): Promise<Result> {
-    const work = async (session: Session) => itemAt(await run(session, [item], true), 0)();
+    const work = async (session: Session) => itemAt(await runItems(session, [item], true), 0)();
     const limits = { lockTimeoutMs: ALONE_LOCK_TIMEOUT_MS, mayRetry: mayRetryWrite };
     return runForRow(lockOf(item), () => db.run("write", work, limits));
   }
 
   async function runBatch(items: readonly Item[]): Promise<readonly MaybePromise<Result>[]> {
-    /** Otherwise each of its statements is committed on its own. */
+    // Otherwise each of its statements is committed by itself.
     const isTransaction = placement.beforeWrite.length > 0 || options.isTransaction?.(items);
     let isBeforeCommit = false;
     const work = async (session: Session) => {
       isBeforeCommit = isTransaction === true;
-      const outcomes = await run(session, items, false);
+      const outcomes = await runItems(session, items, false);
       isBeforeCommit = false;
       return outcomes;
     };

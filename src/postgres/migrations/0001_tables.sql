@@ -1,10 +1,8 @@
 -- The tables, as they are on one server. src/postgres/server/citus.ts distributes them over several. Each statement
--- ends with a semicolon and an empty line, and runs on its own: Citus sends the text of a query on to its workers,
--- which accept one statement. Times are RFC 3339 text in UTC with milliseconds, as in responses, which sorts by time.
--- Indexed text sorts by bytes (collation "C"): with another collation, an update of the C library can change the order
--- and so corrupt the index. Every table has a primary key: without one, PostgreSQL refuses updates and deletes as soon
--- as somebody publishes all tables. JSON is text, because jsonb does not keep the order of members, and is not parsed
--- again on each update.
+-- ends with a semicolon and an empty line, and runs alone, for Citus. Times are RFC 3339 text in UTC with milliseconds,
+-- which sorts by time. Indexed text sorts by bytes (collation "C"): with another one, an update of the C library can
+-- corrupt the index. Every table has a primary key: without one, PostgreSQL refuses updates as soon as somebody
+-- publishes all tables. JSON is text: jsonb does not keep the order of members, and text is not parsed in each update.
 
 -- One row. It identifies a database of user-api.
 create table user_api (
@@ -104,10 +102,8 @@ create index idempotency_keys_by_time on idempotency_keys (created_at);
 
 create index idempotency_keys_of_user on idempotency_keys (user_id) where user_id is not null;
 
--- The change feed. Each write inserts its change into `change_outbox`, in its own transaction and without a lock.
--- Each second or more often, `number_changes` moves the rows into `changes` and numbers them: hence the settings of
--- autovacuum. A sequence could not give the ids: a transaction that takes its id early and commits late would be
--- skipped by a client that has read further.
+-- Writes insert their changes here, without a lock. Each second or more often, `number_changes` moves the rows into
+-- `changes`, with ids: hence the settings of autovacuum. With a sequence, a client would skip what commits late.
 create table change_outbox (
   xid bigint not null default pg_catalog.txid_current(),
   -- Positions in `changeTypes` and `orderStatuses` of the program, from 1.
@@ -185,9 +181,8 @@ begin
 end
 $$;
 
--- The state of the feed. `is_whole` is false if it, or the last change, was restored from a dump. `is_current` is false also
--- if this is another server, timeline or database than the one that stored it: changes may have been replaced. `xmin` has
--- only the lower 32 bits of the number of a transaction.
+-- `is_whole` is false if the state, or the last change, was restored from a dump. `is_current` is false also if another
+-- server, timeline or database has stored it. `xmin` has only the lower 32 bits of the number of a transaction.
 create view feed_state as
 select state.*, newest.last_id, is_whole, is_whole and not exists (
   select
@@ -217,12 +212,11 @@ cross join lateral (
 ) as found;
 
 -- Moves changes from the outbox into `changes`, at most `max_rows` unless a new feed begins. It must be the only
--- statement of its transaction, so that it sees what was committed before the lock was granted. What is committed
--- later is still there at the next call, so no id can be overtaken. The transaction of a change has a higher number
--- than that of every change that it could know of. This holds for the versions of one record, too: PostgreSQL assigns
--- the number before a statement waits for a row, but a write that has waited finds another version, changes nothing,
--- and is repeated in a transaction of its own. If the feed is not current, all rows are moved, those that were
--- restored first: the numbers of their transactions mean nothing here.
+-- statement of its transaction, so that it sees what was committed before the lock was granted: no id can be overtaken.
+-- The transaction of a change has a higher number than that of every change that it could know of, also of one record:
+-- PostgreSQL assigns the number before a statement waits for a row, but a write that has waited finds another version,
+-- and is repeated in another transaction. If the feed is not current, all rows are moved, those that were restored
+-- first: the numbers of their transactions mean nothing here.
 create function number_changes(max_rows integer) returns bigint language plpgsql as $$
 declare
   state record;

@@ -6,9 +6,8 @@
 import { fail } from "../../base/error.ts";
 import type { Order } from "../../domain/order.ts";
 import type { RecordText } from "../../domain/record.ts";
-import type { Session } from "./connection.ts";
+import { type Filters, type Session, selectWhere } from "./connection.ts";
 import { orderMissing } from "./errors.ts";
-import { type Filters, selectWhere } from "./filters.ts";
 import type { Placement } from "./placement.ts";
 
 /**
@@ -62,10 +61,7 @@ export async function countWorkers(session: Session): Promise<number> {
   return nodes.workers;
 }
 
-/**
- * Distributes the tables of one server, with their rows. The new name of the sequence makes creates of servers that still
- * take the tables for those of one server fail: they would leave out the index.
- */
+/** The new name of the sequence makes creates of running servers fail, which would leave out the index. */
 export const distribution: readonly string[] = [
   "set local citus.shard_replication_factor to 1",
   sequentialMode,
@@ -132,7 +128,7 @@ const indexSums = (table: string) => `
 export const severalServers: Placement = {
   settings,
   orderIds: "order_numbers",
-  keyTables: { users: "users", orders: "order_index" },
+  uniqueTables: { users: "users", orders: "order_index" },
   // Not the orders as well: Citus sends the rows of a CTE to all workers, so one that is missing would prevent all creates.
   insertIndex: `
     insert into order_index (id, user_id, reference)

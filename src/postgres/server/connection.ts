@@ -126,6 +126,23 @@ function sessionOf(sql: () => SQL): Session {
   };
 }
 
+export type Filters = Readonly<Record<string, string | number | readonly number[] | undefined>>;
+
+export function selectWhere<Row>(
+  session: Session,
+  columns: string,
+  table: string,
+  filters: Filters,
+): Promise<readonly Row[]> {
+  const given = Object.entries(filters).filter(([, value]) => value !== undefined);
+  const conditions = given.map(([name, value], at) => {
+    if (typeof value === "object") return `${name} = any($${at + 1}::bigint[])`;
+    return `${name} = $${at + 1}::${typeof value === "number" ? "bigint" : "text"}`;
+  });
+  const select = `select ${columns} from ${table} where ${conditions.join(" and ")}`;
+  return session.all(select, ...given.map(([, value]) => value as Value));
+}
+
 function hasPooler(driverUrl: string): boolean {
   return new URL(driverUrl).searchParams.get("prepare") === "false";
 }
@@ -178,12 +195,9 @@ export function connect(
   const queues = createConnectionQueues({ connections, onTimeout: pool.checkUntil });
 
   const writeListeners: (() => void)[] = [];
-  const errorListeners = [
-    (error: unknown) => {
-      if (isReadOnly(error)) void pool.leaveReadOnly();
-    },
-  ];
+  const errorListeners: ((error: unknown) => void)[] = [];
   const reportError = (error: unknown) => {
+    if (isReadOnly(error)) void pool.leaveReadOnly();
     for (const listener of errorListeners) listener(error);
   };
   const closing = new AbortController();

@@ -57,15 +57,11 @@ const CERTIFICATE_ERROR = /^ERR_TLS_CERT_|^(?!ERR_)[A-Z]+(_[A-Z]+)+$/;
 /** Bun reads the file whenever it opens a connection. */
 const NO_CA_FILE = /^ERR_INVALID_ARG_TYPE Unable to access caFile path/;
 
-function serverError(error: unknown): SQL.PostgresError | null {
-  const original = error instanceof AppError ? error.cause : error;
-  return original instanceof SQL.PostgresError ? original : null;
-}
-
 /** @returns the SQLSTATE of an error that the server reported; empty for any other error */
 export function sqlState(error: unknown): string {
-  const found = serverError(error);
-  if (found?.errno !== INTERNAL_ERROR) return found?.errno ?? "";
+  const found = error instanceof AppError ? error.cause : error;
+  if (!(found instanceof SQL.PostgresError)) return "";
+  if (found.errno !== INTERNAL_ERROR) return found.errno ?? "";
   return workerErrors.find(([message]) => message.test(found.message))?.[1] ?? INTERNAL_ERROR;
 }
 

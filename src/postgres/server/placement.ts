@@ -1,8 +1,7 @@
 /** Where orders are. On one server they are in one table; citus.ts has what is different on several. */
 import type { Order } from "../../domain/order.ts";
 import type { RecordTable, RecordText } from "../../domain/record.ts";
-import type { Session, Settings } from "./connection.ts";
-import { type Filters, selectWhere } from "./filters.ts";
+import { type Filters, type Session, type Settings, selectWhere } from "./connection.ts";
 
 /** Checks one section of a database. @returns its findings, one phrase each */
 export type Find = (session: Session) => Promise<readonly string[]>;
@@ -13,16 +12,13 @@ export interface Placement {
   readonly settings: Settings;
   readonly orderIds: string;
   /** The tables that have the ids and unique values of the records; that of orders also their users. */
-  readonly keyTables: Readonly<Record<RecordTable, string>>;
+  readonly uniqueTables: Readonly<Record<RecordTable, string>>;
   /**
    * What the statement that creates orders inserts instead of them, from `decided where is_created`; the orders are then
    * inserted by a statement of their own. `null` if it inserts the orders.
    */
   readonly insertIndex: string | null;
-  /**
-   * A CTE of a statement that gives orders other users or references. `$2` are their ids, `input` has their values, and
-   * `written` the orders, which it deletes and inserts. `null` if these columns are updated as any other.
-   */
+  /** A CTE of a statement that moves orders: `$2` are ids, `input` has values, `written` the rows. `null` for none */
   readonly updateIndex: string | null;
   /** A condition of a statement that changes orders, whose `$3` is an array of their users. */
   readonly ofUsers: string;
@@ -55,7 +51,7 @@ export const oneServer: Placement = {
   // Otherwise PostgreSQL plans most statements anew each time, which takes longer than to run them.
   settings: { plan_cache_mode: "force_generic_plan" },
   orderIds: "orders_id_seq",
-  keyTables: { users: "users", orders: "orders" },
+  uniqueTables: { users: "users", orders: "orders" },
   insertIndex: null,
   updateIndex: null,
   // So that the parameter has a type.

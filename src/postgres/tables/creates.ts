@@ -99,7 +99,6 @@ function createStatement(
 }
 
 interface CreatedRow {
-  /** Of the record, if it was created. */
   readonly id: number;
   readonly is_created: boolean;
   readonly rejection: number | null;

@@ -71,7 +71,6 @@ const find = `
   cross join lateral (select fingerprint, record ${ofKey("$2::text")} offset 0) as stored
 `;
 
-/** @returns the replays of those whose key has a result. They throw as `replay` */
 export async function findReplays<Row, Item extends { readonly key: IdempotencyKey | null }>(
   session: Session,
   items: readonly Item[],

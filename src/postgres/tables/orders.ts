@@ -8,17 +8,15 @@ import {
   orderRow,
 } from "../../domain/order.ts";
 import type { RecordText } from "../../domain/record.ts";
-import { failReferenceTaken } from "../../domain/reference.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import type { Placement } from "../server/placement.ts";
 import { ownColumnTypes, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
-import type { List } from "./list-statements.ts";
-import { prepareFew, prepareList, type ReadPage } from "./lists.ts";
+import { type List, prepareFew, prepareList, type ReadPage } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
 import type { EditableTable } from "./record-writes.ts";
-import type { Rejection } from "./rejections.ts";
+import { type Rejection, taken } from "./rejections.ts";
 import { prepareUpdates } from "./updates.ts";
 
 const columns = recordText(Order);
@@ -36,19 +34,10 @@ export const editableOrders: EditableTable<OrderEdit> = {
   updated: "order.updated",
 };
 
-function rejectionsOf({ keyTables }: Placement): readonly Rejection[] {
-  return [
-    {
-      when: () => "(select users.id from users where users.id = input.user_id) is null",
-      fail: failUnknownUser,
-    },
-    {
-      when: (isOther) =>
-        `(select known.id from ${keyTables.orders} as known where known.reference = input.reference) ${isOther}`,
-      fail: failReferenceTaken,
-    },
-  ];
-}
+const unknownUser: Rejection = {
+  when: () => "(select users.id from users where users.id = input.user_id) is null",
+  fail: failUnknownUser,
+};
 
 export async function findOrders(
   session: Session,
@@ -77,7 +66,10 @@ export function createOrderStore(context: StoreContext): OrderStore {
     return read;
   }
 
-  const rejections = rejectionsOf(placement);
+  const rejections = [
+    unknownUser,
+    taken(placement.uniqueTables.orders, "reference", "reference_taken"),
+  ];
 
   const create = prepareCreate<OrderRow, Order>(context, {
     table: "orders",

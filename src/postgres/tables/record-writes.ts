@@ -34,7 +34,6 @@ export type WriteRecords = (
 
 export interface EditableTable<Edit> {
   readonly table: RecordTable;
-  /** The columns that an edit can change, apart from the version and the time. */
   readonly columns: ColumnTypes;
   readonly valuesOf: (edit: Edit) => RecordWrite["values"];
   readonly updated: ChangeType;
@@ -113,15 +112,12 @@ function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords
   };
 }
 
-/** Inserts orders that were deleted, as `input` has them. */
 function insertMoved(values: ColumnTypes): string {
   const columns = columnNames(Order);
-  const moved = columns
-    .split(", ")
-    .map((name) => `${name in values ? "input" : "written"}.${name}`);
+  const moved = columns.map((name) => `${name in values ? "input" : "written"}.${name}`);
   return `
       moved as (
-        insert into orders (${columns})
+        insert into orders (${columns.join(", ")})
         select ${moved.join(", ").replace("written.version", "written.version + 1")}
         from written
         join input on input.id = written.id

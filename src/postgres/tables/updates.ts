@@ -102,7 +102,7 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
   const update = prepareUpdate(context.placement, editable);
   const requireValid = prepareRequireValid(editable, parts.rejections);
 
-  async function run(
+  async function updateItems(
     session: Session,
     items: readonly Item<Row, Edit>[],
     isAlone: boolean,
@@ -161,7 +161,7 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
 
   return createWriteQueue<Item<Row, Edit>, RecordText<Row> | null>(context, {
     maxItems: MAX_UPDATES,
-    run,
+    run: updateItems,
     mustRunAlone: ({ edit }) => edit === null,
     isTransaction: (items) => items.some(({ key }) => key !== null),
     conflictKeysOf: ({ id, key }) => [`${id}`, ...namesOf(key)],

@@ -1,24 +1,15 @@
 import { emailKey } from "../../base/email.ts";
+import { fail } from "../../base/error.ts";
 import type { RecordText } from "../../domain/record.ts";
-import { failReferenceTaken } from "../../domain/reference.ts";
-import {
-  failEmailTaken,
-  failUserHasOrders,
-  User,
-  type UserFields,
-  type UserRow,
-  type UserStore,
-  userRow,
-} from "../../domain/user.ts";
+import { User, type UserFields, type UserRow, type UserStore, userRow } from "../../domain/user.ts";
 import type { StoreContext } from "../engine/context.ts";
-import type { Session } from "../server/connection.ts";
-import { selectWhere } from "../server/filters.ts";
+import { type Session, selectWhere } from "../server/connection.ts";
 import { ownColumnTypes, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import { prepareFew, prepareList } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
 import { type EditableTable, prepareRemoveUsers } from "./record-writes.ts";
-import type { Rejection } from "./rejections.ts";
+import { taken } from "./rejections.ts";
 import { prepareUpdates } from "./updates.ts";
 
 const columns = recordText(User);
@@ -30,17 +21,9 @@ export const editableUsers: EditableTable<UserFields> = {
   updated: "user.updated",
 };
 
-const rejections: readonly Rejection[] = [
-  {
-    when: (isOther) =>
-      `(select users.id from users where users.email_key = input.email_key) ${isOther}`,
-    fail: failEmailTaken,
-  },
-  {
-    when: (isOther) =>
-      `(select users.id from users where users.reference = input.reference) ${isOther}`,
-    fail: failReferenceTaken,
-  },
+const rejections = [
+  taken("users", "email_key", "email_taken"),
+  taken("users", "reference", "reference_taken"),
 ];
 
 /** One user at a time: the orders of one are on one shard, and may be many. */
@@ -93,7 +76,7 @@ export function createUserStore(context: StoreContext): UserStore {
       write: prepareRemoveUsers(context.placement),
       // Rather than by an error of the statement, which PostgreSQL would log.
       async requireFree(session, id) {
-        if ((await session.first(anyOrderOfUser, id)) !== null) failUserHasOrders();
+        if ((await session.first(anyOrderOfUser, id)) !== null) fail("user_has_orders");
       },
     },
   });

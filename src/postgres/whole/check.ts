@@ -10,18 +10,14 @@ import { sqlState } from "../server/errors.ts";
 import type { Find, Placement, Section } from "../server/placement.ts";
 import { recordJson } from "../tables/columns.ts";
 import { allChanges, statusCodeOf, totalOf, totals } from "../tables/outbox.ts";
-import { findLateId } from "./sequences.ts";
+import { findLateId } from "./rows.ts";
 
 const MAX_FINDINGS = 10;
 
-const storedCounts = totals
-  .map((list) => `select '${list}' as list, (${totalOf(list)}) as records`)
-  .join(" union all ");
 const miscountedLists = `
   select pg_catalog.format('the total of %s is wrong', list) as problem
   from (
-    ${storedCounts}
-    union all
+    ${totals.map((list) => `select '${list}' as list, (${totalOf(list)}) as records union all`).join(" ")}
     select 'users', -pg_catalog.count(*) from users
     union all
     select status, -pg_catalog.count(*) from orders group by status

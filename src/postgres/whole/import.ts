@@ -1,8 +1,7 @@
-/** Import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
 import type { BulkStore, ImportOptions } from "../../domain/bulk.ts";
 import { createPlanner } from "../../domain/import-plan.ts";
 import {
-  type ImportedTable,
+  type ImportRules,
   orderImport,
   type StoredRecords,
   type UniqueKey,
@@ -13,9 +12,8 @@ import type { JsonRow } from "../../domain/page.ts";
 import type { Store } from "../../domain/store.ts";
 import type { User } from "../../domain/user.ts";
 import type { StoreContext } from "../engine/context.ts";
-import type { Session } from "../server/connection.ts";
+import { type Session, selectWhere } from "../server/connection.ts";
 import { mayRetryWrite } from "../server/errors.ts";
-import { selectWhere } from "../server/filters.ts";
 import type { Placement } from "../server/placement.ts";
 import { runAgain } from "../server/retry.ts";
 import { recordJson } from "../tables/columns.ts";
@@ -23,8 +21,7 @@ import { editableOrders } from "../tables/orders.ts";
 import { noteImported } from "../tables/outbox.ts";
 import { type EditableTable, prepareUpdate } from "../tables/record-writes.ts";
 import { editableUsers } from "../tables/users.ts";
-import { rowsOf } from "./rows.ts";
-import { lockIds } from "./sequences.ts";
+import { lockIds, rowsOf } from "./rows.ts";
 
 async function loadIds(
   session: Session,
@@ -46,11 +43,11 @@ async function loadIds(
 async function loadStored<Row extends User | Order, Import extends object>(
   session: Session,
   placement: Placement,
-  { table, schema, keysOf, namedUserOf }: ImportedTable<Row, Import>,
+  { table, schema, keysOf, namedUserOf }: ImportRules<Row, Import>,
   records: readonly Import[],
 ): Promise<StoredRecords<Row>> {
   const ids = records.flatMap((record) => ("id" in record ? [Number(record.id)] : []));
-  const known = await loadIds(session, placement.keyTables[table], records.flatMap(keysOf));
+  const known = await loadIds(session, placement.uniqueTables[table], records.flatMap(keysOf));
   const columns = `id, ${recordJson(schema)} as json`;
   const foundRows = await selectWhere<JsonRow>(session, columns, table, {
     id: [...ids, ...known.ids],
@@ -76,37 +73,18 @@ async function loadStored<Row extends User | Order, Import extends object>(
 
 function createBulkStore<Row extends User | Order, Import extends object>(
   { db, placement, now }: StoreContext,
-  rules: ImportedTable<Row, Import>,
+  rules: ImportRules<Row, Import>,
   editable: EditableTable<Row>,
 ): BulkStore<Import> {
   const { table } = rules;
   // No key of an email is a number.
   const clearKeys = `
-    update ${placement.keyTables[table]}
+    update ${placement.uniqueTables[table]}
     set reference = null${table === "users" ? ", email_key = id::text" : ""}
     where id = any($1::bigint[])
   `;
   const update = prepareUpdate(placement, editable);
   const plan = createPlanner(rules, () => now().toISOString());
-
-  /** @throws runAgain if another transaction has changed one of them */
-  async function updateAll(
-    session: Session,
-    updated: readonly { readonly before: Row; readonly after: Row }[],
-  ): Promise<void> {
-    const isMoved = ({ before, after }: (typeof updated)[number]) =>
-      !Bun.deepEquals(rules.keysOf(before), rules.keysOf(after));
-    // One can get the key of another: PostgreSQL compares the rows of a statement one by one.
-    const ids = updated.filter(isMoved).map(({ before }) => before.id);
-    if (ids.length > 0) await session.all(clearKeys, ids);
-    const writes = updated.map(({ before, after }) => ({
-      before,
-      values: { ...editable.valuesOf(after), updated_at: after.updated_at },
-      author: null,
-    }));
-    const written = await update(session, writes, now());
-    if (written.size < writes.length) throw runAgain;
-  }
 
   async function importAll(
     session: Session,
@@ -117,8 +95,22 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     await session.script(lockIds(table, placement));
     const stored = await loadStored(session, placement, rules, records);
     const { results, created, updated, lastId } = plan(records, stored, options);
+    // One can get the key of another: PostgreSQL compares the rows of a statement one by one.
+    const moved = updated.filter(
+      ({ before, after }) => !Bun.deepEquals(rules.keysOf(before), rules.keysOf(after)),
+    );
+    if (moved.length > 0)
+      await session.all(
+        clearKeys,
+        moved.map(({ before }) => before.id),
+      );
+    const writes = updated.map(({ before, after }) => ({
+      before,
+      values: { ...editable.valuesOf(after), updated_at: after.updated_at },
+      author: null,
+    }));
     // First: a new record can have the key that another one gives up.
-    await updateAll(session, updated);
+    if ((await update(session, writes, now())).size < writes.length) throw runAgain;
     const { write, advanceIds } = rowsOf(session, placement);
     await write(table, created.map(rules.toRow));
     await advanceIds(table, lastId);

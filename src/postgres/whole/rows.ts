@@ -1,12 +1,16 @@
 /** Rows of whole tables with their ids, which a copy, an import and a check read and write in one transaction. */
+import { LAST_OF_USERS } from "../../domain/change.ts";
 import {
   COPY_BATCH_ROWS,
   type CopiedTable,
   type CopyRow,
   type CopyTarget,
   copiedTables,
+  type SequenceTable,
+  tablesWithSequence,
 } from "../../domain/copy.ts";
-import type { Session } from "../server/connection.ts";
+import { type Database, longTransaction, type Session } from "../server/connection.ts";
+import { isReadOnly } from "../server/errors.ts";
 import { type Placement, sequenceOf } from "../server/placement.ts";
 import { allChanges } from "../tables/outbox.ts";
 
@@ -50,4 +54,58 @@ export function rowsOf(session: Session, placement: Placement): CopyTarget {
       await session.all(`select pg_catalog.setval('${sequence}', $1::bigint)`, id);
     },
   };
+}
+
+const tableOfIds = (table: SequenceTable, { uniqueTables }: Placement) =>
+  table === "tokens" ? table : uniqueTables[table];
+
+/** @returns a statement, after which no other transaction assigns ids of the table until this one ends */
+export const lockIds = (table: SequenceTable, placement: Placement) =>
+  `lock table ${tableOfIds(table, placement)} in share row exclusive mode`;
+
+/**
+ * @param mayBeMoved whether ids of deleted records count, as far as their changes are kept: they have no index
+ * @returns the greatest id; `null` if the sequence is not behind it
+ */
+export async function findLateId(
+  session: Session,
+  placement: Placement,
+  table: SequenceTable,
+  mayBeMoved = "true",
+): Promise<number | null> {
+  const isOfTable = `type ${table === "users" ? "<=" : ">"} ${LAST_OF_USERS} and ${table !== "tokens"}`;
+  const row = await session.first<{ last: number | null }>(`
+    select greatest(
+      (select pg_catalog.max(id) from ${tableOfIds(table, placement)}),
+      (select pg_catalog.max(record_id) from changes where ${isOfTable} and ${mayBeMoved}),
+      (select pg_catalog.max(record_id) from change_outbox where ${isOfTable} and ${mayBeMoved})
+    ) as last
+  `);
+  const last = row?.last ?? 0;
+  return last > (await rowsOf(session, placement).lastId(table)) ? last : null;
+}
+
+/** Advances sequences that are behind. Writes wait meanwhile: otherwise one could be set back. */
+export async function advanceLate(
+  db: Database,
+  placement: Placement,
+  warn?: (text: string) => void,
+) {
+  const isMoved = "exists (select from feed_state where not is_current)";
+  for (const table of tablesWithSequence) {
+    const find = (session: Session) => findLateId(session, placement, table, isMoved);
+    if ((await db.run("read", find, longTransaction)) === null) continue;
+    const advance = async (session: Session) => {
+      await session.script(lockIds(table, placement));
+      const last = await findLateId(session, placement, table);
+      if (last !== null) await rowsOf(session, placement).advanceIds(table, last);
+    };
+    try {
+      await db.run("background", advance, { ...longTransaction, lockTimeoutMs: 10_000 });
+      const unknown = "those that were deleted before the oldest change can be assigned again";
+      warn?.(`the sequence of ${table} was behind their ids, and was advanced: ${unknown}`);
+    } catch (error) {
+      if (!isReadOnly(error)) throw error;
+    }
+  }
 }

@@ -17,9 +17,7 @@ export function createReader(db: Database, requireUnchanged = () => {}) {
   const rollback = db.prepare("rollback");
   // Changes when another connection commits, in this process or in another one.
   const dataVersion = db.prepare<{ data_version: number }, []>("pragma data_version");
-  /** Of the last snapshot. */
   let version = -1;
-  /** Kept until the database changes. */
   const results = new Map<string, unknown>();
   let inSnapshot = false;
 

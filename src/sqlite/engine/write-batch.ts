@@ -1,4 +1,3 @@
-/** Runs the writes of a batch in one transaction. */
 import type { Database } from "bun:sqlite";
 import { AppError, isDiskError } from "../../base/error.ts";
 import { storageError, unavailableError } from "../file/errors.ts";

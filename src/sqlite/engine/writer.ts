@@ -16,7 +16,6 @@ const BUSY_TIMEOUT_MS = 5_000;
 /** Delay between two attempts. The event loop serves reads in the meantime. */
 const BUSY_RETRY_MS = 5;
 
-/** Maximum number of writes per transaction. */
 const MAX_BATCH = 256;
 /** After this time, no further write joins the transaction. It bounds how long reads wait. */
 const MAX_BATCH_MS = 10;
@@ -24,7 +23,6 @@ const MAX_BATCH_MS = 10;
 /** Excludes promises from the result of `work`, because a transaction cannot wait for one. */
 type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
 
-/** Decides when a commit is acknowledged. */
 interface CommitGate {
   /** Call it before each attempt to write. `confirm` or `failed` ends it. @throws {AppError} unavailable if none may begin */
   begin(): void;
@@ -76,7 +74,6 @@ function take({ queue, rolledBack }: State): Write | null {
   return rolledBack.shift() ?? queue.take();
 }
 
-/** @param taken gets the writes. @returns a function that takes writes out of the queue until the batch ends */
 function takeBatch(state: State, taken: Write[]): () => Write | null {
   // From now on: a slow `begin` must not leave the batch empty, again and again.
   const begunMs = state.nowMs();
@@ -109,11 +106,6 @@ function scheduleNext(state: State): void {
   if (queued(state) > 0) schedule(state);
 }
 
-function noteFailure({ gate, batch }: State, cause: unknown): void {
-  gate?.failed(batch.isOfDisk(cause));
-}
-
-/** Rejects writes, none of which may be acknowledged. */
 function rejectAll(state: State, writes: readonly Write[], cause: unknown): void {
   state.busySinceMs = null;
   for (const write of writes) write.reject(state.batch.batchErrorOf(write, cause));
@@ -128,7 +120,7 @@ function tryBegin(state: State): boolean {
     state.busySinceMs = null;
     return true;
   } catch (error) {
-    noteFailure(state, error);
+    state.gate?.failed(state.batch.isOfDisk(error));
     state.busySinceMs ??= state.nowMs();
     const mayRetry = state.nowMs() - state.busySinceMs < BUSY_TIMEOUT_MS;
     if (isBusy(error) && mayRetry) schedule(state);
@@ -176,12 +168,12 @@ function flush(state: State): void {
   try {
     settles = state.batch.run(takeBatch(state, writes));
   } catch (error) {
-    noteFailure(state, error);
+    state.gate?.failed(state.batch.isOfDisk(error));
     rejectAll(state, writes, error);
     return;
   }
   if ("cause" in settles) {
-    noteFailure(state, settles.cause);
+    state.gate?.failed(state.batch.isOfDisk(settles.cause));
     state.rolledBack = [...writes.slice(0, -1), ...state.rolledBack];
     scheduleNext(state);
     return;

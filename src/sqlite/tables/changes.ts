@@ -1,4 +1,3 @@
-/** The change feed: notes each change in the transaction that makes it, and reads pages of it. */
 import type { Database } from "bun:sqlite";
 import { fail } from "../../base/error.ts";
 import {

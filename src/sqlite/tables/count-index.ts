@@ -5,7 +5,9 @@
  */
 import type { Database } from "bun:sqlite";
 import { type OrderStatus, orderStatuses } from "../../domain/order.ts";
+import { type JsonRow, maxId, type PageQuery, rowsToRead } from "../../domain/page.ts";
 import type { RecordTable } from "../../domain/record.ts";
+import type { ListRows } from "./records.ts";
 
 /** Number of buckets within one bucket of the level above, and of ids within a bucket of level 0. */
 const FANOUT = 64;
@@ -17,9 +19,8 @@ const TOTAL_LEVEL = 3;
 export const levelBits = [6, 12, 18, 62];
 
 /** Where a page starts: after the id `after`, skipping `skip` rows of the list (fewer than 64). */
-export type PageStart = { readonly after: number; readonly skip: number };
+type PageStart = { readonly after: number; readonly skip: number };
 
-/** A whole table, or the orders in one status. */
 export type CountedList = RecordTable | OrderStatus;
 
 const countedStatuses = orderStatuses.filter((status) => status !== "pending");
@@ -48,7 +49,7 @@ export function prepareLastId(db: Database): (table: string) => number {
   return (table) => sequence.get({ table })?.seq ?? 0;
 }
 
-export function createCountIndex(db: Database, list: CountedList) {
+function createCountIndex(db: Database, list: CountedList) {
   const missing = missingFrom[list];
   const isDense = missing !== undefined;
   const lists = missing ?? [list];
@@ -104,5 +105,52 @@ export function createCountIndex(db: Database, list: CountedList) {
       }
       return { after: bucket * FANOUT, skip: rest };
     },
+  };
+}
+
+/** @param columns of a `JsonRow`, the first of which is the id */
+export function prepareCountedList(
+  db: Database,
+  list: CountedList,
+  columns: string,
+): (query: PageQuery) => ListRows {
+  type Status = { readonly status: CountedList };
+  const table = tableOf(list);
+  const where = list === table ? "" : "status = +$status and";
+  const countIndex = createCountIndex(db, list);
+  const ascending = db.prepare<JsonRow, Status & PageStart & { limit: number }>(`
+    select ${columns}
+    from ${table}
+    where ${where} id > $after
+    order by id
+    limit +$limit offset +$skip
+  `);
+  const descending = db.prepare<JsonRow, Status & { last: number; limit: number }>(`
+    select ${columns}
+    from ${table}
+    where ${where} id <= $last
+    order by id desc
+    limit +$limit
+  `);
+  const idAt = db.prepare<{ id: number }, Status & PageStart>(`
+    select id
+    from ${table}
+    where ${where} id > $after
+    order by id
+    limit 1 offset +$skip
+  `);
+
+  return (query) => {
+    const { offset, after, sort } = query;
+    const total = countIndex.total();
+    const page = { status: list, limit: rowsToRead(query) };
+    if (after === undefined && offset >= total) return { total, rows: [] };
+    if (sort === "-id") {
+      if (offset === 0) return { total, rows: descending.iterate({ ...page, last: maxId(query) }) };
+      const first = { status: list, ...countIndex.pageStart(total - 1 - offset) };
+      return { total, rows: descending.iterate({ ...page, last: idAt.get(first)?.id ?? 0 }) };
+    }
+    const start = after === undefined ? countIndex.pageStart(offset) : { after, skip: 0 };
+    return { total, rows: ascending.iterate({ ...page, ...start }) };
   };
 }

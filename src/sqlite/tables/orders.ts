@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+import { fail } from "../../base/error.ts";
 import {
   failUnknownUser,
   Order,
@@ -12,8 +13,7 @@ import {
   orderStatuses,
 } from "../../domain/order.ts";
 import { type JsonRow, maxId, rowsToRead } from "../../domain/page.ts";
-import { failReferenceTaken } from "../../domain/reference.ts";
-import { prepareCountedList } from "./counted-list.ts";
+import { prepareCountedList } from "./count-index.ts";
 import {
   createRecordStore,
   type ListRows,
@@ -51,7 +51,6 @@ function prepareRowsOfUser(db: Database, columns: string) {
   };
 }
 
-/** Reads the lists of orders. Each combination of filters finds a page at any offset in its own way. */
 function prepareRows(db: Database, columns: string) {
   const readOfUser = prepareRowsOfUser(db, columns);
   const readAll = prepareCountedList(db, "orders", columns);
@@ -80,7 +79,7 @@ function prepareRequireValid(db: Database): (edit: Unique, id: number | null) =>
   return ({ user_id, reference }, id) => {
     const { user = null, order = null } = owners.get({ user_id, reference }) ?? {};
     if (user === null) failUnknownUser();
-    if (order !== null && order !== id) failReferenceTaken();
+    if (order !== null && order !== id) fail("reference_taken");
   };
 }
 
@@ -129,7 +128,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     )
     values (?1, ?2, ?3, ?4, ?5, 'pending', ?6, 1, ?7, ?7)
   `);
-  return createRecordStore<Order, OrderQuery, OrderEdit, OrderFields, OrderRow>(context, {
+  return createRecordStore<Order, OrderQuery, OrderFields, OrderRow, OrderEdit>(context, {
     table: "orders",
     schema: Order,
     created: "order.created",

@@ -128,9 +128,9 @@ interface Records<Row, Query, Fields, NewRow> {
 export function createRecordStore<
   Row extends Edit & { readonly version: number; readonly updated_at: string },
   Query extends PageQuery,
-  Edit extends object,
-  Fields,
+  Fields extends object,
   NewRow,
+  Edit extends object = Fields,
 >(context: StoreContext, records: Records<Row, Query, Fields, NewRow>) {
   const { db, reader, writer, idempotency, timestamp, noteChange } = context;
   const { table, schema } = records;

@@ -1,17 +1,8 @@
 import type { Database } from "bun:sqlite";
 import { emailKey } from "../../base/email.ts";
-import { failReferenceTaken } from "../../domain/reference.ts";
-import {
-  failEmailTaken,
-  failUserHasOrders,
-  User,
-  type UserFields,
-  type UserQuery,
-  type UserRow,
-  type UserStore,
-  userRow,
-} from "../../domain/user.ts";
-import { prepareCountedList } from "./counted-list.ts";
+import { fail } from "../../base/error.ts";
+import { User, type UserQuery, type UserRow, type UserStore, userRow } from "../../domain/user.ts";
+import { prepareCountedList } from "./count-index.ts";
 import {
   createRecordStore,
   type ListRows,
@@ -40,8 +31,8 @@ function prepareRequireValid(db: Database): (row: UserRow, id: number | null) =>
 
   return (row, id) => {
     const { email, reference } = owners.get(row) ?? { email: null, reference: null };
-    if (email !== null && email !== id) failEmailTaken();
-    if (reference !== null && reference !== id) failReferenceTaken();
+    if (email !== null && email !== id) fail("email_taken");
+    if (reference !== null && reference !== id) fail("reference_taken");
   };
 }
 
@@ -82,13 +73,7 @@ export function createUserStore(context: StoreContext): UserStore {
     insert into users (email, email_key, reference, name, metadata, version, created_at, updated_at)
     values (?1, ?2, ?3, ?4, ?5, 1, ?6, ?6)
   `);
-  const { store, write, find } = createRecordStore<
-    User,
-    UserQuery,
-    UserFields,
-    UserFields,
-    UserRow
-  >(context, {
+  const { store, write, find } = createRecordStore(context, {
     table: "users",
     schema: User,
     created: "user.created",
@@ -110,7 +95,7 @@ export function createUserStore(context: StoreContext): UserStore {
       write(key, author, () => {
         const user = find(id, preconditions);
         if (user === null) return null;
-        if (deleteWithoutOrders.run({ id }).changes === 0) failUserHasOrders();
+        if (deleteWithoutOrders.run({ id }).changes === 0) fail("user_has_orders");
         idempotency.forgetUser(id);
         noteChange("user.deleted", user, author);
         return user;

@@ -7,7 +7,7 @@ import type { ChangedRecord } from "../../domain/change.ts";
 import { createPlanner, type ImportPlan } from "../../domain/import-plan.ts";
 import {
   type ImportedRow,
-  type ImportedTable,
+  type ImportRules,
   orderImport,
   type StoredRecords,
   type UniqueKey,
@@ -38,7 +38,7 @@ function prepareIdOf(db: Database, table: RecordTable) {
 
 function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends object>(
   { db, timestamp, reader, writer, noteChange }: StoreContext,
-  rules: ImportedTable<Row, Import>,
+  rules: ImportRules<Row, Import>,
   update: Update<Row>,
 ): BulkStore<Import> {
   const { table } = rules;

@@ -1,6 +1,6 @@
 # `make` lists the commands. They need git, make, node and npm. Bun is downloaded.
 
-.PHONY: help run test test-process test-binary test-postgres postgres-data types lint dead citus-test build browser-test image image-test openapi-test clients-test storage-test \
+.PHONY: help run test test-process test-binary test-postgres test-changed postgres-data types lint dead citus-test build browser-test image image-test openapi-test clients-test storage-test \
   postgres-versions failover-test release release-images reproduce bench bench-quick format clean
 .DEFAULT_GOAL := help
 
@@ -35,7 +35,7 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, te
 	$(bun) scripts/tally.ts && exit $$status
 
 # These files run on the binary only: in process they would execute hardly any line that no other test does.
-on-binary := {auth,bodies,examples,follow-changes,host,list-queries,openapi,order-input,tls,user-input,waiting-connection}.test.ts
+on-binary := {auth,bodies,examples,follow-changes,host,list-queries,openapi,record-input,tls,waiting-connection}.test.ts
 
 test-process:
 	@: >dist/test/unit.xml
@@ -57,6 +57,9 @@ test-postgres:
 # At the same time: none of them keeps all cores busy.
 types lint dead: node_modules/.installed
 	$(bun) run --bun $@
+
+test-changed: node_modules/.installed ## lint what differs from main, and run the tests that import it
+	@$(bun) scripts/test-changed.ts
 
 # In one process, because the tests share the databases of the cluster. Statements on a cluster take longer.
 citus-test: node_modules/.installed ## test dist/user-api on the Citus cluster of TEST_CITUS_URL

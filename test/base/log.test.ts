@@ -8,30 +8,44 @@ function makeLog(level: LogLevel, format: LogFormat = "json", now = time) {
   return { log: createLog({ level, format, now, write: (line) => lines.push(line) }), lines };
 }
 
-test("log writes an event as one JSON line, with the fields that it has", () => {
+const request = {
+  ...{ method: "GET", route: "/api/v1/users/:id", status: 200, duration_ms: 1.234 },
+  ...{ request_id: "a-1", token: "ci" },
+};
+const url = "http://127.0.0.1:3000/api/v1/users/7?access_token=secret#part";
+
+test("log writes an event as one JSON line, with the fields that it has, and a request with its route", () => {
   const { log, lines } = makeLog("info");
-  log.info("request", { status: 200, path: "/a\nb", ok: true, token: null, absent: undefined });
+  log.info("sent", { status: 200, path: "/a\nb", ok: true, token: null, absent: undefined });
   log.warn("cleanup failed");
+  log.request(request, url);
+  log.request({ ...request, route: "/*" }, `http://a/${"x".repeat(200)}?access_token=secret`);
+  const start = '{"time":"2026-11-20T18:57:03.120Z","level":';
+  const rest = '"status":200,"duration_ms":1.234,"request_id":"a-1","token":"ci"';
+  const path = `/${"x".repeat(99)}...`;
   expect(lines).toEqual([
-    '{"time":"2026-11-20T18:57:03.120Z","level":"info","event":"request",' +
-      '"status":200,"path":"/a\\nb","ok":true,"token":null}\n',
-    '{"time":"2026-11-20T18:57:03.120Z","level":"warn","event":"cleanup failed"}\n',
+    `${start}"info","event":"sent","status":200,"path":"/a\\nb","ok":true,"token":null}\n`,
+    `${start}"warn","event":"cleanup failed"}\n`,
+    `${start}"info","event":"request","method":"GET","route":"/api/v1/users/:id",${rest}}\n`,
+    `${start}"info","event":"request","method":"GET","route":"/*",${rest},"path":"${path}"}\n`,
   ]);
 });
 
-test("log writes an event as one line of text when the format is text", () => {
+test("log writes an event as one line of text, and a request with its path, when the format is text", () => {
   const { log, lines } = makeLog("info", "text");
-  log.info("sent", {
-    status: 200,
-    route: "/users/:id",
-    token: "two words\n",
-    reason: "two words",
-    absent: undefined,
-  });
+  log.info("sent", { status: 200, route: "/users/:id", token: "two words\n", absent: undefined });
   log.error("stopping");
+  log.request(request, url);
+  for (const path of ["", "/", "?a=b", `/${"x".repeat(5000)}`, "/a\u001b[31m\nb"]) {
+    log.request({ ...request, status: 404, route: "/*" }, `http://a${path}`);
+  }
   expect(lines).toEqual([
-    '18:57:03 INFO  sent status=200 route=/users/:id token="two words\\n" reason="two words"\n',
+    '18:57:03 INFO  sent status=200 route=/users/:id token="two words\\n"\n',
     "18:57:03 ERROR stopping\n",
+    "18:57:03 GET /api/v1/users/7 200 1.2 ms\n",
+    ...["/", "/", "/"].map((path) => `18:57:03 GET ${path} 404 1.2 ms ${request.request_id}\n`),
+    `18:57:03 GET /${"x".repeat(99)}... 404 1.2 ms ${request.request_id}\n`,
+    `18:57:03 GET /a?[31m?b 404 1.2 ms ${request.request_id}\n`,
   ]);
 });
 
@@ -54,32 +68,3 @@ test.each([...severities, "silent"] as const)(
     expect(lines.map((line) => JSON.parse(line).event)).toEqual(written);
   },
 );
-
-const request = {
-  ...{ method: "GET", route: "/api/v1/users/:id", status: 200, duration_ms: 1.234 },
-  ...{ request_id: "a-1", token: "ci" },
-};
-const url = "http://127.0.0.1:3000/api/v1/users/7?access_token=secret#part";
-
-test("request writes the route, and not the path, when the format is JSON", () => {
-  const { log, lines } = makeLog("info");
-  log.request(request, url);
-  expect(lines).toEqual([
-    '{"time":"2026-11-20T18:57:03.120Z","level":"info","event":"request","method":"GET",' +
-      '"route":"/api/v1/users/:id","status":200,"duration_ms":1.234,"request_id":"a-1","token":"ci"}\n',
-  ]);
-});
-
-test("request writes one short line when the format is text", () => {
-  const { log, lines } = makeLog("info", "text");
-  log.request(request, url);
-  for (const path of ["", "/", "?a=b", `/${"x".repeat(5000)}`, "/a\u001b[31m\nb"]) {
-    log.request({ ...request, status: 404, route: "/*" }, `http://a${path}`);
-  }
-  expect(lines).toEqual([
-    "18:57:03 GET /api/v1/users/7 200 1.2 ms\n",
-    ...["/", "/", "/"].map((path) => `18:57:03 GET ${path} 404 1.2 ms ${request.request_id}\n`),
-    `18:57:03 GET /${"x".repeat(99)}... 404 1.2 ms ${request.request_id}\n`,
-    `18:57:03 GET /a?[31m?b 404 1.2 ms ${request.request_id}\n`,
-  ]);
-});

@@ -19,22 +19,13 @@ function write(directory: TemporaryDirectory, names: readonly string[], ageS = 0
 const of = (target: string, pid: number) => `${target}.user-api-${pid}-0123abcd.partial`;
 const ownName = new RegExp(`^a\\.db\\.user-api-${process.pid}-[0-9a-f]{8}\\.partial$`);
 
-test("claimTemporary removes what dead processes, and its own id, have left for the same target", () => {
+test("claimTemporary removes what its own id and dead processes have left, of other targets after an hour", () => {
   using directory = makeDirectory();
-  write(directory, [of("a.db", dead), of("a.db", process.pid)]);
-  const database = of("a.db", dead).replace("0123", "4567");
-  mkdirSync(directory.at(database));
-  write(directory, [`${database}/new.db`, `${database}/new.db-wal`]);
-  expect(basename(claimTemporary(directory.at("a.db")))).toMatch(ownName);
-  expect(readdirSync(directory.path)).toEqual([]);
-});
-
-test("claimTemporary removes files of other targets when they are older than an hour", () => {
-  using directory = makeDirectory();
-  write(directory, [of("monday.db", dead)], 3_700);
+  write(directory, [of("a.db", process.pid), of("monday.db", dead)], 3_700);
   write(directory, [of("tuesday.db", dead)], 3_500);
-  mkdirSync(directory.at(of("tuesday.db-check", dead)));
-  claimTemporary(directory.at("wednesday.db"));
+  for (const target of ["a.db", "tuesday.db-check"]) mkdirSync(directory.at(of(target, dead)));
+  write(directory, [`${of("a.db", dead)}/new.db`, `${of("a.db", dead)}/new.db-wal`]);
+  expect(basename(claimTemporary(directory.at("a.db")))).toMatch(ownName);
   const kept = [of("tuesday.db", dead), of("tuesday.db-check", dead)];
   expect(readdirSync(directory.path).sort()).toEqual(kept.sort());
 });

@@ -72,83 +72,62 @@ test("readConfig prefers the flag when the variable has another value", () => {
   expect(readConfig({ PORT: "bad" }, { port: "2" }).port).toBe(2);
 });
 
+const urlRule =
+  "must be a URL such as postgres://user@localhost/user_api; " +
+  "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25";
 const pathRule = "must be a path, e.g. data/user-api.db or ./name, or postgres://…";
+const hostRule = "must be a host name, an IP address, or the absolute path of a Unix socket";
 const originRule = "must be * or origins such as https://app.example.com, comma-separated";
 const range = (low: number, high: number) => `must be an integer from ${low} to ${high}`;
+const sslModes = "disable, allow, prefer, require, verify-ca, verify-full";
+const timeouts = ["idle_timeout", "max_lifetime", "connect_timeout"];
 
-/** A variable, values that it rejects, and what it must be. */
-const rejected: [string, string[], string][] = [
+/** A variable, what it must be, and values that it rejects. */
+const rejected: [variable: string, rule: string, ...values: string[]][] = [
   [
-    "DATABASE_URL",
-    [
-      ..."postgres: postgres:a postgres:// postgres://a postgres://a/ postgres://a:b:c/d".split(
-        " ",
-      ),
-      ..."postgres:/a:secret@b/c postgresql:a:secret@b/c postgres:\\\\a:secret@b\\c".split(" "),
-      ...["postgres://a@b/c&password=secret", "postgres://a@b/c password=secret"],
-    ],
-    "must be a URL such as postgres://user@localhost/user_api; " +
-      "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25",
+    ...(["DATABASE_URL", urlRule] as const),
+    ..."postgres: postgres:a postgres:// postgres://a postgres://a/ postgres:/a:secret@b/c".split(
+      " ",
+    ),
+    ..."postgres://a:b:c/d postgresql:a:secret@b/c postgres:\\\\a:secret@b\\c".split(" "),
+    ...["postgres://a@b/c&password=secret", "postgres://a@b/c password=secret"],
   ],
-  [
-    "DATABASE_URL",
-    ["x", "0", "-1", "1001", "", "5.0", "١"].map((max) => `postgres://a/b?max=${max}`),
-    "the parameter max must be an integer from 1 to 1000",
-  ],
-  [
-    "DATABASE_URL",
-    ["postgres://a/b?sslmode=on", "postgres://a/b?max=5&sslmode=VERIFY-FULL"],
-    "the parameter sslmode must be one of disable, allow, prefer, require, verify-ca, verify-full",
-  ],
-  ["READ_ONLY", ["yes", "1", "TRUE"], "must be one of true, false"],
-  ["DATABASE_URL", ["postgres://a/b?prepare=no"], "the parameter prepare must be true or false"],
-  ...["idle_timeout", "max_lifetime", "connect_timeout"].map((name): (typeof rejected)[number] => [
-    "DATABASE_URL",
-    [`postgres://a/b?${name}=x`, `postgres://a/b?${name}=-1`],
-    `the parameter ${name} must be a number of seconds`,
+  ...[
+    ["max", "must be an integer from 1 to 1000", "x 0 -1 1001 5.0 ١"],
+    ["port", "must be a port number from 1 to 65535", "http 0 65536"],
+    ["prepare", "must be true or false", "no"],
+    ["sslmode", `must be one of ${sslModes}`, "on VERIFY-FULL"],
+    ...timeouts.map((name) => [name, "must be a number of seconds", "x -1"]),
+  ].map(([name, rule, values = ""]): (typeof rejected)[number] => [
+    ...(["DATABASE_URL", `the parameter ${name} ${rule}`] as const),
+    ...values.split(" ").map((value) => `postgres://a/b?${name}=${value}`),
   ]),
+  ["DATABASE_URL", "the parameter max is given more than once", "postgres://a/b?max=5&max=6"],
   [
-    "DATABASE_URL",
-    ["postgres://a/b?port=http", "postgres://a/b?port=0", "postgres://a/b?port=65536"],
-    "the parameter port must be a port number from 1 to 65535",
-  ],
-  ["DATABASE_URL", ["postgres://a/b?max=5&max=6"], "the parameter max is given more than once"],
-  ["DATABASE_URL", [":memory:", "file:a.db", "C:\\a.db", "mysql://a/b", "HTTP://a"], pathRule],
-  [
-    "DATABASE_URL",
-    [
-      ..."postgresql+asyncpg://a:secret@b/c postgres//a:secret@b/c postgres//b/c".split(" "),
-      ..."Postgres://a:secret@b/c //a:secret@b/c a:secret@b/c a:sec/ret@b/c a=b.db".split(" "),
-      ...["host=b password=secret dbname=c", "PGPASSWORD=secret", "password = 'secret' user=a"],
-      ...["application_name=d\tpassword=secret", "data//a.db", "localhost/app?password=secret"],
-    ],
-    pathRule,
+    ...(["DATABASE_URL", pathRule, ":memory:", "file:a.db", "C:\\a.db"] as const),
+    ..."mysql://a/b HTTP://a Postgres://a:secret@b/c postgresql+asyncpg://a:secret@b/c".split(" "),
+    ..."postgres//a:secret@b/c //a:secret@b/c a:secret@b/c a:sec/ret@b/c a=b.db".split(" "),
+    ...["host=b password=secret dbname=c", "PGPASSWORD=secret", "password = 'secret' user=a"],
+    ...["application_name=d\tpassword=secret", "data//a.db", "localhost/app?password=secret"],
   ],
   [
-    "DATABASE_URL",
-    [" postgres://a:secret@b/c", "'postgres://a:secret@b/c'", '"a.db"', "a.db\n", "\ta.db"],
-    "must not be enclosed in spaces or quotes",
+    ...(["DATABASE_URL", "must not be enclosed in spaces or quotes", '"a.db"', "a.db\n"] as const),
+    ...[" postgres://a:secret@b/c", "'postgres://a:secret@b/c'"],
+  ],
+  ["HOST", hostRule, "a b", "http://a", "a/b", "./a", "/a/", "/", "\n", "a;b"],
+  ["PORT", range(0, 65_535), ..."65536 -1 +1 1.0 0x10 1e3 http ٣".split(" "), " 80", "80 "],
+  ["CHANGES_DAYS", range(1, 36_500), "0", "36501", "1.5", "never"],
+  ["RATE_LIMIT", range(0, 1_000_000), "-1", "0.5", "1000001", "off"],
+  ["SHUTDOWN_SECONDS", range(0, 3600), "-1", "3601", "10s"],
+  ["READ_ONLY", "must be one of true, false", "yes", "1", "TRUE"],
+  ["LOG_LEVEL", "must be one of debug, info, warn, error, silent", "INFO", "trace", "info "],
+  [
+    ...(["CORS_ORIGIN", originRule, "a.example", "https://a.example/", "null"] as const),
+    ..."https://a.example/b https://a.example, https://A.example https://a.example:443".split(" "),
   ],
   [
-    "HOST",
-    ["a b", "http://a", "a/b", "./a", "/a/", "/", "\n", "a;b"],
-    "must be a host name, an IP address, or the absolute path of a Unix socket",
-  ],
-  [
-    "PORT",
-    ["65536", "-1", "+1", "1.0", "0x10", "1e3", " 80", "80 ", "http", "٣"],
-    range(0, 65_535),
-  ],
-  ["CHANGES_DAYS", ["0", "36501", "1.5", "never"], range(1, 36_500)],
-  ["RATE_LIMIT", ["-1", "0.5", "1000001", "off"], range(0, 1_000_000)],
-  ["SHUTDOWN_SECONDS", ["-1", "3601", "10s"], range(0, 3600)],
-  ["LOG_LEVEL", ["INFO", "trace", "info "], "must be one of debug, info, warn, error, silent"],
-  ["CORS_ORIGIN", ["a.example", "https://a.example/", "https://a.example/b", "null"], originRule],
-  ["CORS_ORIGIN", ["https://a.example,", "https://A.example", "https://a.example:443"], originRule],
-  [
-    "API_TOKEN",
-    ["secret", `${newToken()}x`, newToken().toLowerCase(), `Bearer ${newToken()}`],
-    "must be a token created by `user-api token create`",
+    ...(["API_TOKEN", "must be a token created by `user-api token create`", "secret"] as const),
+    ...[`${newToken()}x`, newToken().toLowerCase(), `Bearer ${newToken()}`],
   ],
 ];
 
@@ -159,7 +138,7 @@ function shown(variable: string, value: string): string {
   return ` ${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)}`;
 }
 
-for (const [variable, values, rule] of rejected) {
+for (const [variable, rule, ...values] of rejected) {
   test(`readConfig rejects ${variable} when it breaks: ${rule}`, () => {
     const name = Object.keys(settings).find((each) => variableOf(each) === variable);
     for (const value of values) {
@@ -196,11 +175,10 @@ test("readConfig reads secrets from files when the command uses them", () => {
 });
 
 test("readConfig escapes the characters of an invalid value when they are invisible", () => {
-  expectThrown(
-    () => readConfig({ PORT: "80\u200b8\u00a00 \u{e0001}\n\ufeff" }),
-    "operator",
-    'Invalid PORT "80\\u{200b}8\\u{a0}0 \\u{e0001}\\n\\u{feff}": must be an integer from 0 to 65535',
-  );
+  const value = String.raw`80\u{200b}8\u{a0}0 \u{e0001}\n\u{feff}`;
+  const message = `Invalid PORT "${value}": must be an integer from 0 to 65535`;
+  const environment = { PORT: "80\u200b8\u00a00 \u{e0001}\n\ufeff" };
+  expectThrown(() => readConfig(environment), "operator", message);
 });
 
 test("readConfig accepts a value when it is at a bound", () => {
@@ -210,13 +188,11 @@ test("readConfig accepts a value when it is at a bound", () => {
     [{ SHUTDOWN_SECONDS: "3600" }, { shutdownSeconds: 3600 }],
     [{ HOST: "fe80::1%eth0" }, { host: "fe80::1%eth0" }],
     [{ CORS_ORIGIN: "*" }, { corsOrigin: ["*"] }],
-    [{ DATABASE_URL: "postgres://a:b@c:1/d?max=5" }, { databaseUrl: "postgres://a:b@c:1/d?max=5" }],
-    [{ DATABASE_URL: "postgres://a@b/c=d%20e" }, { databaseUrl: "postgres://a@b/c=d%20e" }],
-    [{ DATABASE_URL: "postgresql:///a?host=/b" }, { databaseUrl: "postgresql:///a?host=/b" }],
     ...[
+      ...["postgres://a:b@c:1/d?max=5", "postgres://a@b/c=d%20e", "postgresql:///a?host=/b"],
       ...["./a b.db", "data/a=b.db", "./a=b.db", "./data//a.db", "data/ann@example.com.db"],
       ...["data/2026-11-22T06:11.db", "postgres/a.db", "../a:b@c.db", "/srv/a:b@c/host=d.db"],
-    ].map((path): (typeof accepted)[number] => [{ DATABASE_URL: path }, { databaseUrl: path }]),
+    ].map((url): (typeof accepted)[number] => [{ DATABASE_URL: url }, { databaseUrl: url }]),
   ];
   for (const [variables, expected] of accepted) {
     expect(readConfig(variables)).toMatchObject(expected);
@@ -225,9 +201,8 @@ test("readConfig accepts a value when it is at a bound", () => {
 
 test("redactPassword removes the password when it is in a URL", () => {
   expect(redactPassword("data/a.db")).toBe("data/a.db");
-  expect(
-    redactPassword("postgres://ann:hunter2@db.example:1/a?password=hunter2&sslmode=require"),
-  ).toBe("postgres://ann@db.example:1/a");
+  const url = "postgres://ann:hunter2@db.example:1/a?password=hunter2&sslmode=require";
+  expect(redactPassword(url)).toBe("postgres://ann@db.example:1/a");
   expect(redactPassword("postgresql:///a?host=/run/postgresql")).toBe("postgresql:///a");
 });
 
@@ -245,7 +220,6 @@ const standby = { ARCHIVE_URL: "s3://bucket", STANDBY: "true" };
 
 test.each<[Environment, Record<string, string>, string | RegExp]>([
   [{ TLS_CERT: "a" }, {}, ofTls],
-  [{ TLS_KEY: "a" }, {}, ofTls],
   [{ TLS_KEY: "a", TLS_CERT: "" }, {}, ofTls],
   [{}, { tlsKey: "a" }, ofTls],
   [{ TLS_KEY: "a", TLS_CERT: "b", HOST: "/run/socket" }, {}, /HOST is a Unix socket/],

@@ -5,11 +5,7 @@ const path = "/api/v1/users";
 
 const equal: [string, string, string][] = [
   ["the members stand in another order", '{"a":1,"b":2}', '{"b":2,"a":1}'],
-  [
-    "the order differs deep inside",
-    '{"x":[{"a":1,"b":{"c":1,"d":2}}]}',
-    '{"x":[{"b":{"d":2,"c":1},"a":1}]}',
-  ],
+  ["the order differs deep inside", '{"x":[{"a":1,"b":{"c":1}}]}', '{"x":[{"b":{"c":1},"a":1}]}'],
   ["the order of digits differs", '{"10":1,"9":2,"a":3}', '{"a":3,"9":2,"10":1}'],
   ["white space differs", '{"a":[1,2]}', ' { "a" : [ 1 ,\n2 ] } '],
   ["a number is written in another way", '{"a":1,"b":100}', '{"a":1.0,"b":1e2}'],

@@ -3,11 +3,8 @@ import { hashToken, hasTokenFormat, newToken, stateOf } from "../../src/domain/t
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-// The checksums come from Python: zlib.crc32 of the 30 characters, in base62.
-const known = [
-  "uat_0000000000000000000000000000002C8GjS",
-  "uat_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe",
-];
+// The checksum comes from Python: zlib.crc32 of the 30 characters, in base62.
+const known = "uat_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe";
 
 test("newToken returns different tokens of the right format, and uses all characters equally often", () => {
   const made = Array.from({ length: 8000 }, () => newToken());
@@ -27,12 +24,9 @@ test("newToken returns different tokens of the right format, and uses all charac
   }
 });
 
-test("hasTokenFormat is true for the checksum of another implementation", () => {
-  for (const token of known) expect(hasTokenFormat(token), token).toBe(true);
-});
-
-test("hasTokenFormat is false when any one character has changed, is missing or was added", () => {
-  for (const token of [known[1] ?? "", newToken()]) {
+test("hasTokenFormat is true for the checksum of another implementation, and false when any one character has changed, is missing or was added", () => {
+  for (const token of [known, newToken()]) {
+    expect(hasTokenFormat(token)).toBe(true);
     for (let at = 0; at < token.length; at += 1) {
       for (const character of `${ALPHABET}_- \0é`) {
         if (character === token[at]) continue;
@@ -59,8 +53,6 @@ test.each([
   ["valid", "never expires", null, null],
   ["valid", "expires in a millisecond", "2026-11-20T18:57:03.121Z", null],
   ["expired", "expires now", "2026-11-20T18:57:03.120Z", null],
-  ["expired", "expired long ago", "2020-01-01T00:00:00.000Z", null],
-  ["revoked", "is revoked", null, "2026-11-20T18:57:03.120Z"],
   ["revoked", "was revoked and expired", "2026-01-01T00:00:00.000Z", "2025-01-01T00:00:00.000Z"],
 ] as const)("stateOf is %s when the token %s", (expected, _when, expiresAt, revokedAt) => {
   expect(stateOf({ expires_at: expiresAt, revoked_at: revokedAt }, now)).toBe(expected);

@@ -3,16 +3,10 @@ import { hashToken, newToken } from "../../src/domain/token.ts";
 import { allRoutes } from "../../src/http/app.ts";
 import { isPublic, type RouteEntry } from "../../src/http/routes/route.ts";
 import { withStore } from "../support/open-store.ts";
-import { expectUnauthorised, newUser, stored } from "./make.ts";
+import { operations } from "./exercise.ts";
+import { expectError, expectUnauthorised, newUser, stored } from "./make.ts";
 import { type RawRequest, sendRaw } from "./raw.ts";
-import {
-  type CallOptions,
-  createToken,
-  logs,
-  sendRequest,
-  startServer,
-  startSharedServer,
-} from "./server.ts";
+import { createToken, logs, startServer, startSharedServer } from "./server.ts";
 
 const server = await startSharedServer();
 const valid = server.writeToken;
@@ -30,7 +24,6 @@ const REQUESTS: [method: string, path: string, body?: Record<string, unknown>][]
 /** All records, to show that a rejected request changed nothing. */
 const state = () => stored(server, "/users?limit=1000", "/orders?limit=1000");
 
-const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
 const altered = `${valid.slice(0, 10)}${valid[10] === "a" ? "b" : "a"}${valid.slice(11)}`;
 
 const revoked = await createToken(server.database, "revoked", "write");
@@ -42,7 +35,7 @@ const bearer = (value: string) => ({ authorization: `Bearer ${value}` });
 /** What a request has, in addition to `access_token` in its body. */
 const VARIANTS: [when: string, headers?: Record<string, string>, query?: string][] = [
   ["the body has access_token"],
-  ["the password of Basic is the token", { authorization: basic(`x:${valid}`) }],
+  ["the password of Basic is the token", { authorization: `Basic ${btoa(`x:${valid}`)}` }],
   ["the query has access_token", {}, `?access_token=${valid}`],
   ["the query has a nameless token", {}, `?=${valid}`],
   ["the query has a Bearer header", {}, `?authorization=Bearer%20${valid}`],
@@ -80,73 +73,27 @@ test.each(VARIANTS)(
   },
 );
 
-/** Values of `Authorization`, empty for none, and the token in them, `null` for none. */
-const authorizationHeaders: [header: string, token: string | null][] = [
-  ["Bearer abc", "abc"],
-  ["bearer abc", "abc"],
-  ["BEARER abc", "abc"],
-  ["Bearer abc  ", "abc"],
-  ["Bearer a-b_c.d~e+f/g==", "a-b_c.d~e+f/g=="],
-  ['Bearer "abc"', '"abc"'],
-  ["", null],
-  ["abc", null],
-  ["Bearer", null],
-  ["Bearer ", null],
-  ["Bearerabc", null],
-  ["Bearer\tabc", null],
-  ["Bearer=abc", null],
-  ["Bearer abc def", null],
-  ["Bearer abc,def", null],
-  ['Bearer abc realm="x"', null],
-  ["Basic abc", null],
-  ["Token abc", null],
-];
-
-test.each(authorizationHeaders)(
-  "a request takes the token, or none, from %s",
-  async (header, token) => {
-    // Both are valid.
-    const authorization = header.replaceAll(/abc|def/g, valid);
-    const before = await state();
+/** Values of `Authorization` with a token, with something else that may be one, and without any. */
+test.each<[what: string, challenges: string[] | null, ...headers: string[]]>([
+  ["the token", null, "Bearer abc", "bearer abc", "BEARER abc", "Bearer abc  "],
+  ["an invalid token", PRESENTED, "Bearer a-b_c.d~e+f/g==", 'Bearer "abc"'],
+  ["no token", PLAIN, "", "abc", "Bearer", "Bearer ", "Bearerabc", "Bearer\tabc", "Bearer=abc"],
+  ["no token", PLAIN, "Bearer abc def", "Bearer abc,def", 'Bearer abc realm="x"', "Basic abc"],
+])("a request has %s", async (_what, challenges, ...all) => {
+  const before = await state();
+  for (const header of all)
     for (const [method, path, body] of REQUESTS) {
+      // Both are valid.
+      const headers = { authorization: header.replaceAll(/abc|def/g, valid) };
       // With an empty body, nothing changes if the token is accepted.
-      const accepted = token === "abc";
-      const sent = body && accepted ? {} : body;
-      const options = { token: null, headers: { authorization }, body: sent };
-      const response = await server.call(method, path, options);
-      if (accepted) expect([method, response.status]).toEqual([method, 200]);
-      else expectUnauthorised(response, token === null ? PLAIN : PRESENTED);
+      const sent = body && challenges === null ? {} : body;
+      const response = await server.call(method, path, { token: null, headers, body: sent });
+      if (challenges === null)
+        expect([method, header, response.status]).toEqual([method, header, 200]);
+      else expectUnauthorised(response, challenges);
     }
-    expect(await state()).toEqual(before);
-  },
-);
-
-const json = { "content-type": "application/json" };
-const oneUser = `/users/${user.id}`;
-/** Unknown paths and wrong methods are in requests.test.ts. */
-const HOSTILE: [has: string, request: string, options?: CallOptions][] = [
-  ["an unknown path with a body", "POST /nope", { body: { a: 1 } }],
-  ["OPTIONS", "OPTIONS /users"],
-  ["an unknown order", "GET /orders/999999"],
-  ["a bad query", "GET /users?limit=0&nope=1"],
-  ["a malformed % in the path", "GET /users/%zz"],
-  ["a malformed body", "POST /users", { raw: '{"email":', headers: json }],
-  ["a body far over the limit", "POST /orders", { raw: "x".repeat(3_000_000), headers: json }],
-  ["text", `PATCH ${oneUser}`, { raw: "a", headers: { "content-type": "text/plain" } }],
-  ["a stale If-Match", `PATCH ${oneUser}`, { body: {}, headers: { "if-match": '"99"' } }],
-  ["a bad key", "POST /users", { body: {}, headers: { "idempotency-key": "a b" } }],
-];
-
-for (const [has, request, options = {}] of HOSTILE) {
-  test(`a request without a valid token gets only a 401 when it has ${has}`, async () => {
-    const [method] = request.split(" ");
-    const without = await sendRequest(server, request, { ...options, token: null });
-    expectUnauthorised(without, PLAIN, method);
-    const headers = { authorization: "Bearer garbage", ...options.headers };
-    const guessed = await sendRequest(server, request, { ...options, headers });
-    expectUnauthorised(guessed, PRESENTED, method);
-  });
-}
+  expect(await state()).toEqual(before);
+});
 
 describe("raw requests", () => {
   const get = (target: string, request: RawRequest = {}) => sendRaw(server, "GET", target, request);
@@ -215,4 +162,55 @@ test("the log has the reason of a 401, and the name of a token that is known", a
   ]);
   const warning = { level: "warn", event: "token expires soon", token: "ending", expires_at: soon };
   expect(lines).toContainEqual(expect.objectContaining(warning));
+});
+
+/** @returns the scopes that an operation needs; `null` if it is public */
+function neededScopes(method: string, path: string): string[] | null {
+  if (/^\/(?:health|openapi)/.test(path)) return null;
+  const isWrite = !["GET", "HEAD"].includes(method);
+  return ["users", "orders"]
+    .filter((noun) => path.startsWith(`/${noun}`) || path === "/changes")
+    .map((noun) => `${noun}:${isWrite ? "write" : "read"}`);
+}
+
+/** @returns what a token of these scopes may do: without a noun they stand for both, and write includes read */
+function grantedBy(scope: string): string[] {
+  const words = scope
+    .split(",")
+    .flatMap((word) => (word.includes(":") ? word : [`users:${word}`, `orders:${word}`]));
+  return words.flatMap((word) => [word, word.replace("write", "read")]);
+}
+
+test.each([
+  ...["read", "write", "users:read", "users:write", "orders:read", "orders:write"],
+  ...["orders:write,users:read", "read,users:write"],
+])(
+  "a token of scope %s may do what it has the scopes for, and otherwise gets a 403 that names those it lacks",
+  async (scope) => {
+    const granted = grantedBy(scope);
+    const token = await createToken(server.database, `scope ${scope}`, scope);
+    const before = await state();
+    for (const { operation, method, path } of operations()) {
+      const needed = neededScopes(method, path) ?? [];
+      const missing = needed.filter((each) => !granted.includes(each));
+      // No record has the id, and the body is not complete: nothing changes if the token is accepted.
+      const [at, body] = [path.replace("1", "0"), method === "GET" ? undefined : {}];
+      const response = await server.call(method, at, { token, body });
+      const { status, headers } = response;
+      if (missing.length === 0) expect([200, 400, 404], operation).toContain(status);
+      else {
+        expectError(response, 403, `this token lacks the scope ${missing.join(" and ")}`);
+        const challenge = `Bearer error="insufficient_scope", scope="${missing.join(" ")}"`;
+        expect(headers.get("www-authenticate")).toBe(challenge);
+      }
+      if (method !== "GET") continue;
+      expect((await server.call("HEAD", at, { token })).status, operation).toBe(status);
+    }
+    expect(await state()).toEqual(before);
+  },
+);
+
+test("the document has the scopes of each operation", () => {
+  for (const { operation, method, path, scopes } of operations())
+    expect([operation, scopes]).toEqual([operation, neededScopes(method, path)]);
 });

@@ -34,44 +34,34 @@ const bytes = (...parts: (string | number[])[]) =>
   );
 
 /** Spellings of the content type, with parameters that are ignored even if their value looks like a charset. */
+const withText = (parameters: string) => `application/json; ${parameters}`;
 const json = [
   ...["application/json", "APPLICATION/JSON", 'Application/Json;charset="UTF-8"; x=y'],
-  ...["application/json ; charset=utf-8", ...["utf8", "UTF8", "unicode-1-1-utf-8"].map(labelled)],
-  ...["version=1", "charset=utf-8; version=1", 'charset="utf\\-8"', "charset", ";", "x"].map(
-    withText,
-  ),
-  ...['x="; charset=utf-16"', 'x="\\"; charset=utf-16"', "xcharset=utf-16"].map(withText),
-];
+  "application/json ; charset=utf-8",
+  ...["charset=utf8", "charset=unicode-1-1-utf-8", "charset=utf-8; version=1", "charset", ";"],
+  ...['charset="utf\\-8"', 'x="\\"; charset=utf-16"', "xcharset=utf-16", "version=1"],
+].map((type) => (/^application/i.test(type) ? type : withText(type)));
 const merge = "application/merge-patch+json";
 const merges = [merge, "Application/Merge-Patch+JSON; charset=utf-8"];
 const otherTypes = [
   ...["text/plain", "text/json", "application/x-www-form-urlencoded", "application/jsonp", "*/*"],
-  ...["application/jsonx; charset=utf-8", "application/", "json", "application/ld+json"],
-  ...["multipart/form-data; boundary=x", "xxxxxxxxxxxxjson", "application/json5"],
+  ...["application/jsonx; charset=utf-8", "json", "multipart/form-data; boundary=x"],
 ];
 const otherCharsets = [
-  ...["charset=utf-16", "CHARSET=UTF-16", 'charset="utf-16"', "charset=iso-8859-1", "charset="],
-  ...["charset=utf-8x", "x=y;charset=us-ascii", "charset=utf-8; charset=utf-16", "charset = ucs-2"],
-  'x="y;z\\""; charset=latin1',
+  ...["CHARSET=UTF-16", 'charset="utf-16"', "charset=iso-8859-1", "charset=", "charset=utf-8x"],
+  ...["x=y;charset=us-ascii", "charset=utf-8; charset=utf-16", 'x="y;z\\""; charset=latin1'],
 ].map(withText);
-
-function withText(parameters: string): string {
-  return `application/json; ${parameters}`;
-}
-
-function labelled(label: string): string {
-  return withText(`charset=${label}`);
-}
 
 function expectAccepted({ status, text }: TestResponse, what = ""): void {
   expect([200, 201], `${what}: ${text}`).toContain(status);
 }
 
-for (const { route, method, path, text } of routes) {
-  const patch = method === "PATCH";
-  test(`${route} accepts JSON in any spelling of its type, and returns 415 for other types and charsets`, async () => {
+for (const { route, method, path, text } of routes)
+  test(`${route} accepts JSON in any spelling of its type, up to the maximum size, and changes nothing with another body`, async () => {
+    const patch = method === "PATCH";
     for (const type of [...json, ...(patch ? merges : [])])
       expectAccepted(await send(server, method, path(), text(), type), type);
+    expectAccepted(await send(server, method, path(), text().padEnd(limit)));
     const before = await state();
     const accepted = patch ? `application/json, ${merge}` : null;
     const rejected = [...otherTypes, patch ? "application/json-patch+json" : merge];
@@ -81,12 +71,6 @@ for (const { route, method, path, text } of routes) {
       expectError(response, 415, message);
       expect(response.headers.get("accept-patch")).toBe(accepted);
     }
-    expect(await state()).toEqual(before);
-  });
-
-  test(`${route} accepts a body of the maximum size, and rejects a larger or malformed one`, async () => {
-    expectAccepted(await send(server, method, path(), text().padEnd(limit)));
-    const before = await state();
     for (const large of [text().padEnd(limit + 1), "{".repeat(limit + 1)]) // 413 before 400.
       expectError(await send(server, method, path(), large), 413, /./);
     const malformed = await send(server, method, path(), '{"a":hunter2}');
@@ -95,25 +79,24 @@ for (const { route, method, path, text } of routes) {
     expectError(unknown, 400, "Validation failed: zz is not allowed", "hunter2");
     expect(await state()).toEqual(before);
   });
-}
 
 test("a request returns 400 when a POST has a precondition or a GET has an Idempotency-Key", async () => {
   const before = await state();
   const [keys, preconditions] = [["Idempotency-Key"], ["If-Match", "If-None-Match"]];
   const reads = ["/users", `/users/${userId}`, "/orders", `/orders/${orderId}`, "/changes"];
-  for (const [method, path, names, allowed] of [
-    ["POST", "/users", preconditions, keys],
-    ["POST", "/orders", preconditions, keys],
-    ...[...reads, "/health", "/metrics"].map((read) => ["GET", read, keys, preconditions] as const),
-  ] as const) {
-    for (const name of names) {
-      const body =
-        method === "POST" ? routes.find(({ path: of }) => of() === path)?.good() : undefined;
-      const response = await server.call(method, path, { body, headers: { [name]: "*" } });
-      expectError(response, 400, `Validation failed: ${name} is not allowed with ${method}`);
-      expect(response.json.meta.problems[0].allowed).toEqual(allowed);
-    }
-  }
+  for (const [method, paths, names, allowed] of [
+    ["POST", ["/users", "/orders"], preconditions, keys],
+    ["GET", [...reads, "/health", "/metrics"], keys, preconditions],
+  ] as const)
+    for (const path of paths)
+      for (const name of names) {
+        const response = await server.call(method, path, {
+          ...(method === "POST" && { body: {} }),
+          headers: { [name]: "*" },
+        });
+        expectError(response, 400, `Validation failed: ${name} is not allowed with ${method}`);
+        expect(response.json.meta.problems[0].allowed).toEqual(allowed);
+      }
   const head = await server.call("HEAD", "/users", { headers: { "idempotency-key": "a" } });
   expect(head.status).toBe(400);
   expect(await state()).toEqual(before);
@@ -132,51 +115,40 @@ test("POST /users accepts a body without a type, and one whose Content-Length is
   expect(await post(newText(), ...twice)).toStartWith("HTTP/1.1 201 ");
 });
 
-test("POST /users counts a body that arrives in chunks, and rejects one that announces too much", async () => {
+test("POST /users counts a body that arrives in chunks, of which it accepts 1,024, and rejects one that announces too much", async () => {
+  const type = "Content-Type: application/json";
+  const parts = [type, "Transfer-Encoding: chunked"];
   const halves = [newText().padEnd(limit / 2), " ".repeat(limit / 2)];
-  const parts = ["Content-Type: application/json", "Transfer-Encoding: chunked"];
-  expect(await post(chunked(halves), ...parts)).toStartWith("HTTP/1.1 201 ");
+  for (const chunks of [halves, [...newText().padEnd(1024)]])
+    expect(await post(chunked(chunks), ...parts)).toStartWith("HTTP/1.1 201 ");
   const before = await state();
   for (const response of [
     await post(chunked([...halves, " "]), ...parts),
     await post(chunked([...halves, " "], false), ...parts), // Its size is counted while it is read.
-    await post("{", "Content-Type: application/json", "Content-Length: 99999999999"),
+    await post("{", type, "Content-Length: 99999999999"),
   ]) {
     expect(response).toStartWith("HTTP/1.1 413 ");
     expect(response).toContain('{"data":null,"error":"');
   }
-  expect(await state()).toEqual(before);
-});
-
-test("POST /users returns 413 and closes the connection when the body has more than 1,024 chunks", async () => {
-  const headers = ["Content-Type: application/json", "Transfer-Encoding: chunked"];
-  const head = rawRequest("POST", "/api/v1/users", { token, headers, keepAlive: true });
-  const sendChunks = (count: number) =>
-    server.raw(head + chunked([...newText().padEnd(count)]), /\}$/);
-  expect(await sendChunks(1024)).toStartWith("HTTP/1.1 201 ");
-  const rejected = await sendChunks(1025);
+  const head = rawRequest("POST", "/api/v1/users", { token, headers: parts, keepAlive: true });
+  const rejected = await server.raw(head + chunked([...newText().padEnd(1025)]), /\}$/);
   expect(rejected).toStartWith("HTTP/1.1 413 ");
   expect(rejected).toMatch(/\r\nconnection: close\r\n/i);
   expect(rejected).toContain("the request body must have at most 1024 chunks");
+  expect(await state()).toEqual(before);
 });
 
-test("POST /users accepts a byte order mark, and brackets in strings", async () => {
+test("POST /users accepts a byte order mark", async () => {
   expectAccepted(await send(server, "POST", "/users", bytes([0xef, 0xbb, 0xbf], newText())));
-  const metadata = { k: `\\"${"[{".repeat(40)}`, 'q"': "]}" };
-  const body = JSON.stringify({ email: newEmail(), metadata });
-  const response = await send(server, "POST", "/users", body.replaceAll("[{[", "\\u005b{["));
-  expect(response.json.data.metadata).toMatchObject(metadata);
 });
 
 const array = (depth: number) => "[".repeat(depth) + "]".repeat(depth);
 const open = '{"email":"a@hunter2.example"';
-const unknown = "__proto__ constructor toString hasOwnProperty nmae Metadata".split(" ");
 
-/** Bodies by the problem or its beginning, at least one for each rule: json.test.ts has more. */
+/** Bodies by the problem or its beginning: json.test.ts and record-input.test.ts have more. */
 const invalidBodies: [problem: string, ...bodies: (string | Uint8Array<ArrayBuffer>)[]][] = [
-  ["body must be valid JSON", "", "  \n", "\u00a0{}", "\f{}", "\ufeff", "\ufeff\ufeff{}"],
-  ["body must be valid JSON", '{"a":hunter2}', '{"a":"hunter2'],
-  ["body must be a JSON object", "[]", '"hunter2"', "null", "1", "true", `[${open}}]`, array(16)],
+  ["body must be valid JSON", "", "\u00a0{}", "\ufeff", "\ufeff\ufeff{}", '{"a":"hunter2'],
+  ["body must be a JSON object", "[]", '"hunter2"', "null", "1", `[${open}}]`, array(16)],
   ["body must not be nested deeper than 16 levels", array(17), array(30_000)],
   ["a is not allowed", `${open},"a":${array(15)}}`],
   ["zz is given more than once", `${open},"zz":1,"\\u007az":"hunter2"}`],
@@ -188,18 +160,16 @@ const invalidBodies: [problem: string, ...bodies: (string | Uint8Array<ArrayBuff
     ),
     bytes([0xff, 0xfe], [...Buffer.from(`${open}}`, "utf16le")]),
   ],
-  ...unknown.map((name): (typeof invalidBodies)[0] => [
+  ...["__proto__", "constructor", "toString"].map((name): (typeof invalidBodies)[0] => [
     `${name} is not allowed`,
     `${open},"${name}":{"name":"hunter2","email":"hunter2"}}`,
   ]),
   [
     "",
-    ...["\\u0000", "\\ud800", "a\\udc00b"].map((name) => `${open},"${name}":"hunter2"}`),
+    ...["\\u0000", "\\ud800"].map((name) => `${open},"${name}":"hunter2"}`),
     `{"items":["hunter2",${"[],".repeat(20_000)}[]]}`,
-    `{"items":[${'{"sku":{}},'.repeat(5_000)}{}]}`,
     `{"metadata":{${Array.from({ length: 4000 }, (_, at) => `"k${at}":[]`).join()}}}`,
     `{"email":"${"a@".repeat(30_000)}","currency":"${" ".repeat(4_000)}"}`,
-    `{"user_id":${"9".repeat(60_000)}}`,
     `{"version":1e${"9".repeat(60_000)}}`,
     `{"${"a".repeat(60_000)}":1}`,
   ],
@@ -216,30 +186,26 @@ test("POST /users returns 400 and changes nothing when the body is invalid", asy
   expect(await state()).toEqual(before);
 });
 
-test("PATCH /orders/:id returns 400, not 409, when metadata is too large and the status change is not allowed", async () => {
-  const order = await newOrder(server, userId, { metadata: metadataOf(50) });
-  const body = { status: "delivered", metadata: { extra: "v" } };
-  const response = await server.call("PATCH", `/orders/${order.id}`, { body });
-  expectError(response, 400, "Validation failed: metadata must be an object of at most 50 entries");
-  expect((await server.call("GET", `/orders/${order.id}`)).json.data).toEqual(order);
-  // The entries of the result count.
-  const exchange = { metadata: { key_0: null, extra: "v" } };
-  const exchanged = await server.call("PATCH", `/orders/${order.id}`, { body: exchange });
-  expect(Object.keys(exchanged.json.data.metadata)).toHaveLength(50);
+test("PATCH /orders/:id returns 400, not 409, when the merged metadata is too large and the status is no step", async () => {
+  const { id } = await newOrder(server, userId, { metadata: metadataOf(50) });
+  const patch = (metadata: object) =>
+    server.call("PATCH", `/orders/${id}`, { body: { status: "delivered", metadata } });
+  const problem = "metadata must be an object of at most 50 entries";
+  expectError(await patch({ extra: "v" }), 400, `Validation failed: ${problem}`);
+  expectError(await patch({ key_0: null, extra: "v" }), 409, /^cannot change status/);
 });
 
-/** 60 kB in UTF-8. */
+/** 60 kB in UTF-8, and 6 kB: JSON writes a control character as six bytes. */
 const wide = Object.fromEntries(
   Array.from({ length: 40 }, (_, at) => [`k${at}`, "漢".repeat(500)]),
 );
-/** 6 kB: JSON writes a control character as six bytes. */
 const more = { a: "\u0001".repeat(500), b: "\u0001".repeat(500) };
 
 /** @returns a body that is just within the limit, but whose record is not */
 function fill(body: object): object {
-  const filled = { ...body, metadata: { ...wide, ...more } };
-  const excess = Buffer.byteLength(JSON.stringify(filled)) - limit;
-  return { ...body, metadata: { ...wide, a: more.a, b: more.b.slice(Math.ceil(excess / 6)) } };
+  const excess =
+    Buffer.byteLength(JSON.stringify({ ...body, metadata: { ...wide, ...more } })) - limit;
+  return { ...body, metadata: { ...wide, ...more, b: more.b.slice(Math.ceil(excess / 6)) } };
 }
 
 test("a write returns 400 and changes nothing when the record would exceed 64 KiB", async () => {

@@ -1,5 +1,5 @@
 // The assets of the reference over HTTP. test/browser tests the page itself.
-import { describe, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { startSharedServer } from "./server.ts";
 
 const server = await startSharedServer();
@@ -15,7 +15,7 @@ const FILES: [path: string, type: string, source: string][] = [
 ];
 
 test.each(FILES)(
-  "%s is public, for GET and HEAD, has its source file, and no parameters",
+  "%s is public, for GET and HEAD, has its source file, and no parameters, and is a 304 for who has it",
   async (path, type, file) => {
     const original = await Bun.file(`${import.meta.dir}/../../${file}`).text();
     for (const token of [null, "garbage", server.readToken]) {
@@ -37,42 +37,36 @@ test.each(FILES)(
         ]);
     }
     expect((await server.call("GET", `${path}?url=https://example.com`, noToken)).status).toBe(400);
+    const etag = (await server.call("HEAD", path, noToken)).headers.get("etag") ?? "";
+    for (const [known, status] of [
+      ...[etag, `"a", W/${etag}`, "*", `W/${etag}`].map((tags) => [tags, 304] as const),
+      ...['W/"1"', "", "x"].map((tags) => [tags, 200] as const),
+    ])
+      for (const method of ["GET", "HEAD"]) {
+        const options = { ...noToken, headers: { "if-none-match": known } };
+        const response = await server.call(method, path, options);
+        expect([known, response.status]).toEqual([known, status]);
+        expect(response.headers.get("etag")).toBe(etag);
+        expect(response.headers.get("cache-control")).toBe("no-cache");
+        if (status === 304) expect(response.text).toBe("");
+      }
   },
 );
 
-test.each(FILES)("%s returns 304 when the client already has it", async (path) => {
-  const etag = (await server.call("GET", path, noToken)).headers.get("etag") ?? "";
-  const ask = (known: string, method = "GET") =>
-    server.call(method, path, { ...noToken, headers: { "if-none-match": known } });
-  for (const response of [await ask(etag), await ask(`"a", W/${etag}`, "HEAD")]) {
-    expect([response.status, response.text]).toEqual([304, ""]);
-    expect(response.headers.get("etag")).toBe(etag);
-    expect(response.headers.get("cache-control")).toBe("no-cache");
-  }
-  for (const known of ["*", `W/${etag}`]) expect((await ask(known)).status).toBe(304);
-  for (const known of ['W/"1"', "", "x"]) expect((await ask(known)).status).toBe(200);
+test("Content-Security-Policy allows only content of this server", async () => {
+  const { headers } = await server.call("GET", "/docs", noToken);
+  const policy = headers.get("content-security-policy")?.split("; ") ?? [];
+  const others = ["base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"];
+  const own = ["connect-src", "script-src", "style-src"].map((name) => `${name} 'self'`);
+  const all = [...others, ...own, "default-src 'none'", "img-src 'self' data:"];
+  expect(policy.toSorted()).toEqual(all.toSorted());
 });
 
-describe("the page", () => {
-  test("Content-Security-Policy allows only content of this server", async () => {
-    const { headers } = await server.call("GET", "/docs", noToken);
-    const policy = headers.get("content-security-policy")?.split("; ") ?? [];
-    const others = ["base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"];
-    const own = ["connect-src", "script-src", "style-src"].map((name) => `${name} 'self'`);
-    const all = [...others, ...own, "default-src 'none'", "img-src 'self' data:"];
-    expect(policy.toSorted()).toEqual(all.toSorted());
-  });
-
-  test("the page refers to existing assets only, and to no other host", async () => {
-    const { text } = await server.call("GET", "/docs", noToken);
-    const named = [...text.matchAll(/ (?:src|href)="(docs\/[^"]+)"/g)].map(([, path]) => path);
-    expect(named.map((path) => `/${path}`).toSorted()).toEqual(
-      FILES.slice(1)
-        .map(([path]) => path)
-        .toSorted(),
-    );
-    // The XML namespace of SVG in the icon is not requested.
-    expect(text.match(/(?:https?:)?\/\/[\w.]+/g)).toEqual(["http://www.w3.org"]);
-    expect(text).not.toMatch(/<script(?! src=)|<style| style=| on\w+=/);
-  });
+test("the page refers to its assets, to no other host, and has no inline scripts and styles", async () => {
+  const { text } = await server.call("GET", "/docs", noToken);
+  const assets = FILES.slice(1).map(([path]) => `="${path.slice(1)}"`);
+  expect(text.match(/="docs\/[^"]+"/g)?.toSorted()).toEqual(assets.toSorted());
+  // The XML namespace of SVG in the icon is not requested.
+  expect(text.match(/(?:https?:)?\/\/[\w.]+/g)).toEqual(["http://www.w3.org"]);
+  expect(text).not.toMatch(/<script(?! src=)|<style| style=| on\w+=/);
 });

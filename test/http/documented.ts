@@ -16,9 +16,7 @@ interface Media {
 }
 
 interface DocumentedResponse {
-  readonly headers: Readonly<
-    Record<string, { readonly required: boolean; readonly schema: object }>
-  >;
+  readonly headers: Readonly<Record<string, { required: boolean; schema: object }>>;
   /** By media type. */
   readonly content?: Readonly<Record<string, Media>>;
 }
@@ -27,16 +25,9 @@ export interface Operation {
   readonly operationId: string;
   /** Scopes by scheme; empty if the operation is public. */
   readonly security: readonly Readonly<Record<string, readonly string[]>>[];
-  readonly parameters: readonly Parameter[];
+  readonly parameters: readonly { name: string; in: string; required?: boolean; schema: object }[];
   readonly requestBody?: { readonly content: Readonly<Record<string, Media>> };
   readonly responses: Readonly<Record<string, DocumentedResponse>>;
-}
-
-interface Parameter {
-  readonly name: string;
-  readonly in: "path" | "query" | "header";
-  readonly required?: boolean;
-  readonly schema: object;
 }
 
 type Methods = Readonly<Record<string, Operation>>;
@@ -94,21 +85,20 @@ function createValidator(coerceTypes: boolean) {
   // The same few schemas are those of hundreds of responses, and compiling one takes 9 ms.
   const compiled = new Map<string, ValidateFunction>();
   return (schema: object, value: unknown): string | null => {
-    const text = JSON.stringify(schema);
-    const validate = compiled.get(text) ?? ajv.compile(schema);
-    compiled.set(text, validate);
+    const validate = compiled.getOrInsertComputed(JSON.stringify(schema), () =>
+      ajv.compile(schema),
+    );
     return validate(value) ? null : ajv.errorsText(validate.errors);
   };
 }
 
 export const faultOfBody = createValidator(false);
+/** A header is text, whatever the type in its schema. */
+const faultOfHeader = createValidator(true);
 
 export function exampleCodes({ examples = {} }: Partial<Media> = {}): string[] {
   return [...new Set(Object.values(examples).map(({ value }) => value.meta.code))];
 }
-
-/** A header is text, whatever the type in its schema. */
-const faultOfHeader = createValidator(true);
 
 function* faultsOfHeaders(
   { headers: expected }: DocumentedResponse,
@@ -170,10 +160,9 @@ export function undocumented(method: string, path: string, response: ReceivedRes
   if (found === undefined || preflight) return [];
   const documented = responseOf(found.methods, method, response.status);
   if (documented === undefined) return [`status ${response.status} is not documented`];
-  const hasBody = method !== "HEAD";
   return [
     ...faultsOfHeaders(documented, response.headers),
-    ...faultsOfBody(documented, response, hasBody),
+    ...faultsOfBody(documented, response, method !== "HEAD"),
   ];
 }
 

@@ -57,33 +57,30 @@ export async function startExample(
   });
 }
 
-/** @returns `null` if the copy is incomplete, or changes while it is read */
-function copyOf(directory: TemporaryDirectory, table: string): unknown {
-  const path = directory.at(`copy/${table}`);
-  try {
-    const records = readdirSync(path).map((name) =>
-      JSON.parse(readFileSync(`${path}/${name}`, "utf8")),
-    );
-    return records.sort((left, right) => left.id - right.id);
-  } catch {
-    return null;
-  }
-}
-
 /** Polls until the copy of a program that follows is equal to the database, or the test times out. */
 export async function untilInStep(
   server: TestServer,
   directory: TemporaryDirectory,
   example: Running,
 ): Promise<void> {
-  const [users, orders] = await Promise.all(
-    ["users", "orders"].map(
-      async (table) => (await server.call("GET", `/${table}?limit=1000`)).json.data,
-    ),
-  );
-  while (
-    !Bun.deepEquals([copyOf(directory, "users"), copyOf(directory, "orders")], [users, orders])
-  ) {
+  const tables = ["users", "orders"];
+  const pages = tables.map((table) => server.call("GET", `/${table}?limit=1000`));
+  const stored = (await Promise.all(pages)).map(({ json }) => json.data);
+  const copyOf = (table: string) => {
+    const names = readdirSync(directory.at(`copy/${table}`));
+    return names
+      .map((name) => JSON.parse(readFileSync(directory.at(`copy/${table}/${name}`), "utf8")))
+      .sort((left, right) => left.id - right.id);
+  };
+  const isInStep = () => {
+    try {
+      return Bun.deepEquals(tables.map(copyOf), stored);
+    } catch {
+      // It is incomplete, or changes while it is read.
+      return false;
+    }
+  };
+  while (!isInStep()) {
     if (example.hasExited()) throw new Error((await example.ended).stderr);
     await Bun.sleep(50);
   }

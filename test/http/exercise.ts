@@ -1,5 +1,5 @@
 /** Calls every operation of the OpenAPI document, for every status that a client can cause. */
-import { document } from "./documented.ts";
+import { document, exampleCodes } from "./documented.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
 import { type CallOptions, createToken, startServer, type TestServer } from "./server.ts";
 
@@ -12,7 +12,7 @@ const key = (name: string) => ({ "idempotency-key": name });
 /** In this order, because later calls depend on earlier ones. */
 async function callsTo(server: TestServer): Promise<Call[]> {
   const user = await newUser(server, { name: "Ann", metadata: { team: "blue" } });
-  const lone = await newUser(server);
+  const lone = await newUser(server, { reference: "K-0" });
   const order = await newOrder(server, user.id);
   const email = newEmail();
   const items = [{ sku: "A-1", name: "Tea", quantity: 2, unit_price: 1999 }];
@@ -23,17 +23,20 @@ async function callsTo(server: TestServer): Promise<Call[]> {
     ["createUser", "/users", { body: { email }, headers: key("a") }],
     ["createUser", "/users", { body: { email: newEmail() }, headers: key("a") }],
     ["createUser", "/users", { body: { email: email.toUpperCase() } }],
+    ["createUser", "/users", { body: { email: newEmail(), reference: "K-0" } }],
     ["getUser", oneUser],
     ["getUser", oneUser, { headers: { "if-none-match": '"1"' } }],
     ["getUser", oneUser, { headers: NEVER }],
     ["getUser", "/users/999999"],
     ["updateUser", oneUser, { body: { name: null, metadata: { team: null } } }],
     ["updateUser", oneUser, { body: { email } }],
+    ["updateUser", oneUser, { body: { reference: "K-0" } }],
     ["updateUser", oneUser, { body: {}, headers: NEVER }],
     ["updateUser", oneUser, { body: { reference: "K-1" }, headers: key("a") }],
     ["updateUser", "/users/999999", { body: {} }],
     ["replaceUser", oneUser, { body: { email: newEmail() } }],
     ["replaceUser", oneUser, { body: { email } }],
+    ["replaceUser", oneUser, { body: { email: newEmail(), reference: "K-0" } }],
     ["replaceUser", oneUser, { body: { email: newEmail() }, headers: NEVER }],
     ["replaceUser", oneUser, { body: { email: newEmail() }, headers: key("a") }],
     ["replaceUser", "/users/999999", { body: { email: newEmail() } }],
@@ -53,6 +56,8 @@ async function callsTo(server: TestServer): Promise<Call[]> {
     ["getOrder", "/orders/-1"],
     ["updateOrder", oneOrder, { body: { status: "paid", metadata: { note: "x" } } }],
     ["updateOrder", oneOrder, { body: { status: "delivered" } }],
+    ["updateOrder", oneOrder, { body: { refunded: 999_999 } }],
+    ["updateOrder", oneOrder, { body: { reference: "1042" } }],
     ["updateOrder", oneOrder, { body: { refunded: 1 }, headers: key("c") }],
     ["updateOrder", oneOrder, { body: { refunded: 2 }, headers: key("c") }],
     ["updateOrder", oneOrder, { body: {}, headers: NEVER }],
@@ -69,11 +74,14 @@ async function callsTo(server: TestServer): Promise<Call[]> {
 /** @returns the operations of the document, each with a matching path */
 export function operations() {
   return Object.entries(document.paths).flatMap(([template, methods]) =>
-    Object.entries(methods).map(([method, { operationId: operation, responses }]) => ({
+    Object.entries(methods).map(([method, { operationId: operation, responses, security }]) => ({
       operation,
       method: method.toUpperCase(),
       path: template.replace("/api/v1", "").replace("{id}", "1"),
       statuses: new Set(Object.keys(responses).map(Number)),
+      conflicts: exampleCodes(responses[409]?.content?.["application/json"]),
+      /** `null` if it is public. */
+      scopes: security[0]?.["token"] ?? null,
     })),
   );
 }
@@ -98,15 +106,15 @@ function common(
   return calls;
 }
 
-/** Makes all calls, on its own servers. @returns each operation with the status of a response */
+/** Makes all calls, on its own servers. @returns each operation with the status of a response, and the code of a 409 */
 export async function exercise(): Promise<string[]> {
   await using server = await startServer();
   await using limited = await startServer({ RATE_LIMIT: "1" });
   const listed = operations();
   const seen: string[] = [];
   const send = async (at: TestServer, method: string, ...[operation, path, options]: Call) => {
-    const { status } = await at.call(method, path, options);
-    seen.push(`${operation} ${status}`);
+    const { status, json } = await at.call(method, path, options);
+    seen.push(`${operation} ${status}${status === 409 ? ` ${json.meta.code}` : ""}`);
   };
   const ofUsers = await createToken(server.database, "users", "users:write");
   const ofOrders = await createToken(server.database, "orders", "orders:write");

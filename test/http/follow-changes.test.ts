@@ -1,38 +1,17 @@
-// Runs the programs in docs/examples that follow changes: each keeps a copy in step while records change, and when changes are gone.
-import { afterAll, test } from "bun:test";
+// Runs the programs in docs/examples that follow changes, each behind a network that loses, cuts and doubles: each keeps a
+// copy in step while records change, and when changes are gone.
+import { expect, test } from "bun:test";
 import { restoreSqlite } from "../../src/sqlite/whole/restore.ts";
 import { backUp } from "../sqlite/make-backup.ts";
 import { makeDirectory } from "../support/directory.ts";
+import { startFlakyNetwork } from "../support/flaky-network.ts";
 import { withStore } from "../support/open-store.ts";
 import type { Running } from "../support/program.ts";
 import { canRun, killExample, startExample, untilInStep } from "./examples.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
-import { againstBinary, startServer } from "./server.ts";
+import { againstBinary, startSharedServer } from "./server.ts";
 
-const server = await startServer();
-/**
- * Rejects every seventh request with 503, and passes the others on. While the server restarts, it returns a 502 without
- * a body, as Caddy does.
- */
-let requests = 0;
-const proxy = Bun.serve({
-  port: 0,
-  idleTimeout: 255,
-  async fetch(request) {
-    requests += 1;
-    const { pathname, search } = new URL(request.url);
-    if (requests % 7 === 0)
-      return new Response("", { status: 503, headers: { "retry-after": "0" } });
-    const { headers, signal } = request;
-    return fetch(server.url + pathname + search, { headers, signal }).catch(
-      () => new Response("", { status: 502 }),
-    );
-  },
-});
-afterAll(async () => {
-  await proxy.stop(true);
-  await server[Symbol.asyncDispose]();
-});
+const server = await startSharedServer();
 
 async function write(): Promise<void> {
   const users = [
@@ -60,19 +39,22 @@ test.skipIf(!againstBinary)(
     await using resources = new AsyncDisposableStack();
     const env = { TOKEN: server.readToken };
     const backup = directory.at("backup.db");
-    const copies = files.map((file) => ({ file, at: resources.use(makeDirectory()) }));
+    const networks = files.map((_, index) => startFlakyNetwork(server, index + 1));
+    const copies = (await Promise.all(networks)).map((network, index) => ({
+      file: files[index] ?? "",
+      at: resources.use(makeDirectory()),
+      network: resources.use(network),
+    }));
     let running: Running[] = [];
     async function start(): Promise<void> {
       running = await Promise.all(
-        copies.map(({ file, at }) => startExample(at, file, proxy.url.origin, env)),
+        copies.map(({ file, at, network }) => startExample(at, file, network.url, env)),
       );
     }
     const kill = () => Promise.all(running.map(killExample));
     resources.defer(async () => void (await kill()));
     async function expectInStep(): Promise<void> {
-      const each = running.map((example, index) =>
-        untilInStep(server, copies[index]?.at ?? directory, example),
-      );
+      const each = copies.map(({ at }, index) => untilInStep(server, at, running[index]!));
       await Promise.all(each);
     }
     // More users and orders than a page has.
@@ -105,6 +87,8 @@ test.skipIf(!againstBinary)(
     await write();
     await write();
     await expectInStep();
+    for (const { file, network } of copies)
+      expect([file, network.isExhausted()]).toEqual([file, true]);
   },
   180_000,
 );

@@ -52,11 +52,7 @@ test.each([...invalid, ...twice].map((hosts) => [hosts]))(
 );
 
 test("Host may be missing when the request is HTTP/1.0", async () => {
-  for (const [version, status] of [
-    ["1.0", 200],
-    ["1.1", 400],
-  ] as const) {
-    const response = await server.raw(`GET /api/v1/health HTTP/${version}\r\n\r\n`);
-    expect(response).toStartWith(`HTTP/1.1 ${status}`);
-  }
+  const ask = (version: string) => server.raw(`GET /api/v1/health HTTP/${version}\r\n\r\n`);
+  expect(await ask("1.0")).toStartWith("HTTP/1.1 200");
+  expect(await ask("1.1")).toStartWith("HTTP/1.1 400");
 });

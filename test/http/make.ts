@@ -11,13 +11,6 @@ const internals = /sqlite|postgres|at \/|typebox|node_modules|bunfs|\.ts:|Error:
 
 export type Fields = Record<string, unknown>;
 
-export const referenceRule =
-  "reference must be text of 1 to 255 characters (no control characters, no white space at its ends) or null";
-export const badReferences: Fields[] = [
-  ...["", "r".repeat(256), "😀".repeat(256), " a", "a ", "\u00a0a", "a\u2003", "\ufeffa", "a\n"],
-  ...["a\tb", "a\u0001b", "a\u007fb", "a\u0085b", 5, true, ["a"], {}],
-].map((reference) => ({ reference }));
-
 export function newEmail(): string {
   return `user-${crypto.randomUUID()}@example.com`;
 }
@@ -93,10 +86,6 @@ export async function metricOf(server: TestServer, name: string): Promise<number
   return metricsIn(text).get(name) ?? Number.NaN;
 }
 
-export async function countOf(server: TestServer, path: string): Promise<number> {
-  return (await server.call("GET", `${path}?limit=1`)).json.meta.total;
-}
-
 /** The targets of a `Link` header by relation, as paths under `/api/v1`. */
 export function links(response: TestResponse): Record<string, string> {
   const header = response.headers.get("link") ?? "";
@@ -105,7 +94,10 @@ export function links(response: TestResponse): Record<string, string> {
   return Object.fromEntries(found.map(([, path, rel]) => [rel, path]));
 }
 
-/** Expects a JSON error. The first problem of a validation error must be the one in the message. */
+/**
+ * Expects a JSON error. The first problem of a validation error must be the one in the message. `call` has compared the
+ * headers, the fields and the code with the document.
+ */
 export function expectError(
   response: TestResponse,
   status: number,
@@ -113,12 +105,9 @@ export function expectError(
   hidden?: string,
 ): void {
   expect(response.status, response.text.slice(0, 500)).toBe(status);
-  expect(response.headers.get("content-type")).toBe("application/json");
-  expect(response.headers.get("cache-control")).toBe("no-store");
   expect(response.json.data).toBeNull();
   if (typeof error === "string") expect(response.json.error).toBe(error);
   else expect(response.json.error).toMatch(error);
-  expect(Object.keys(response.json).sort()).toEqual(["data", "error", "meta"]);
   if (response.json.error.startsWith("Validation failed: ")) {
     const { code, problems } = response.json.meta;
     expect(code).toBe("validation_failed");
@@ -128,20 +117,17 @@ export function expectError(
     expect(problems.length).toBeLessThanOrEqual(20);
     for (const { field, code, problem, min, max, allowed, ...others } of problems) {
       expect([problemCodes.includes(code), others]).toEqual([true, {}]);
-      expect([field, problem, code, Array.isArray(allowed)]).toEqual([
-        ...[field, problem, code],
-        code === "not_allowed",
-      ]);
-      expect([field, code, Number.isSafeInteger(min), Number.isSafeInteger(max)]).toEqual([
-        ...[field, code],
-        ...Array(2).fill(code === "range" || code === "length"),
-      ]);
+      const has = [Array.isArray(allowed), Number.isSafeInteger(min), Number.isSafeInteger(max)];
+      const isRange = code === "range" || code === "length";
+      expect({ field, problem, code, has }).toEqual({
+        ...{ field, problem, code },
+        has: [code === "not_allowed", isRange, isRange],
+      });
     }
   } else {
-    // `call` has compared the code with those of the operation.
     const { code, allowed, ...others } = response.json.meta;
-    const names = ["invalid_status_change", "invalid_refund"];
-    expect([others, allowed !== undefined]).toEqual([{}, names.includes(code)]);
+    const isTold = code === "invalid_status_change" || code === "invalid_refund";
+    expect([others, allowed !== undefined]).toEqual([{}, isTold]);
   }
   expect(response.text).not.toMatch(internals);
   if (hidden !== undefined) expect(response.text).not.toContain(hidden);
@@ -152,8 +138,6 @@ export function expectText(response: TestResponse, status: number, text: string)
   expect(response.status).toBe(status);
   expect(response.text).toBe(text);
   expect(response.headers.get("content-type")).toBe("text/plain; charset=utf-8");
-  expect(response.headers.get("cache-control")).toBe("no-store");
-  expect(response.headers.get("etag")).toBeNull();
 }
 
 /** Expects a 401 that reveals nothing else. */

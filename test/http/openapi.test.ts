@@ -9,7 +9,6 @@ import {
   openDocument,
   undocumented,
 } from "./documented.ts";
-import { newUser } from "./make.ts";
 import { startSharedServer } from "./server.ts";
 
 const server = await startSharedServer();
@@ -18,14 +17,7 @@ test("GET /openapi.json returns the document with and without a token", async ()
   for (const token of [null, server.readToken]) {
     const response = await server.call("GET", "/openapi.json", { token });
     expect([response.status, response.text]).toEqual([200, openapiJson(version)]);
-    expect(response.headers.get("content-type")).toBe("application/json");
-    expect(response.headers.get("cache-control")).toBe("no-store");
   }
-  const head = await server.call("HEAD", "/openapi.json", { token: null });
-  expect([head.status, head.text]).toEqual([200, ""]);
-  const post = await server.call("POST", "/openapi.json", { token: null });
-  expect([post.status, post.headers.get("allow")]).toEqual([405, "GET, HEAD"]);
-  expect((await server.call("GET", "/openapi.json?a=1", { token: null })).status).toBe(400);
   expect(JSON.parse(openapiJson(version)).info.version).toBe(version);
 });
 
@@ -48,13 +40,9 @@ const ERROR_CODES: Readonly<Record<number, readonly string[]>> = {
   403: ["insufficient_scope"],
   404: ["not_found"],
   405: ["method_not_allowed"],
-  409: [
-    "email_taken",
-    "invalid_refund",
-    "invalid_status_change",
-    "reference_taken",
-    "user_has_orders",
-  ],
+  409: "email_taken invalid_refund invalid_status_change reference_taken user_has_orders".split(
+    " ",
+  ),
   410: ["changes_expired", "changes_reset"],
   412: ["version_mismatch"],
   413: ["payload_too_large"],
@@ -65,21 +53,13 @@ const ERROR_CODES: Readonly<Record<number, readonly string[]>> = {
   503: ["unavailable"],
 };
 
-/** The `meta.code` that a response with this status can have, by operation. */
-function documentedCodes(status: number | string): Map<string, string[]> {
-  const found = new Map<string, string[]>();
-  for (const methods of Object.values(document.paths)) {
-    for (const { operationId, responses } of Object.values(methods)) {
-      const codes = exampleCodes(responses[status]?.content?.["application/json"]);
-      if (codes.length > 0) found.set(operationId, codes);
-    }
-  }
-  return found;
-}
+const operations = Object.values(document.paths).flatMap(Object.values) as Operation[];
 
 test("meta.code is one of the codes that clients know, in every operation of the document", () => {
   for (const [status, codes] of Object.entries(ERROR_CODES)) {
-    const documented = [...documentedCodes(status).values()].flat();
+    const documented = operations.flatMap(({ responses }) =>
+      exampleCodes(responses[status]?.content?.["application/json"]),
+    );
     expect([status, [...new Set(documented)].sort()]).toEqual([status, [...codes]]);
   }
   const { Error: error, FieldError: fieldError } = JSON.parse(openapiJson(version)).components
@@ -88,17 +68,6 @@ test("meta.code is one of the codes that clients know, in every operation of the
   expect([...properties.code.examples].sort()).toEqual(Object.values(ERROR_CODES).flat().sort());
   expect(required).toEqual(["code"]);
   expect(fieldError.properties.code.examples).toEqual([...problemCodes]);
-});
-
-test("meta.code of a 409 is documented by operation", () => {
-  expect(Object.fromEntries(documentedCodes(409))).toEqual({
-    createUser: ["email_taken", "reference_taken"],
-    updateUser: ["email_taken", "reference_taken"],
-    replaceUser: ["email_taken", "reference_taken"],
-    deleteUser: ["user_has_orders"],
-    createOrder: ["reference_taken"],
-    updateOrder: ["invalid_status_change", "invalid_refund", "reference_taken"],
-  });
 });
 
 test("docs/api.md lists the codes of the errors by status", async () => {
@@ -155,19 +124,16 @@ const headerValues = [
   ...["", "a b", "a\tb", "ÿ", "a\u007f", "!~", "a,b", "k".repeat(255), "k".repeat(256)],
 ];
 
+const changes = "updateUser replaceUser deleteUser updateOrder";
 test.each([
-  ["If-Match", "GET", "getUser updateUser replaceUser deleteUser getOrder updateOrder"],
-  ["If-None-Match", "GET", "getUser updateUser replaceUser deleteUser getOrder updateOrder"],
-  [
-    "Idempotency-Key",
-    "DELETE",
-    "createUser updateUser replaceUser deleteUser createOrder updateOrder",
-  ],
+  ["If-Match", "GET", `getUser getOrder ${changes}`],
+  ["If-None-Match", "GET", `getUser getOrder ${changes}`],
+  ["Idempotency-Key", "DELETE", `createUser createOrder ${changes}`],
 ])("the document has %s where the server reads it, with its pattern", async (name, method, ids) => {
   const patternOf = ({ parameters }: Operation) =>
     (parameters.find((one) => one.name === name)?.schema as { pattern: string } | undefined)
       ?.pattern;
-  const having = Object.values(document.paths).flatMap(Object.values).filter(patternOf);
+  const having = operations.filter(patternOf);
   expect(having.map(({ operationId }) => operationId).sort()).toEqual(ids.split(" ").sort());
   const [pattern = "", ...others] = new Set(having.map(patternOf));
   expect(others).toEqual([]);
@@ -180,34 +146,28 @@ test.each([
 });
 
 test("parameters of a query have neither a default nor an example, which tools would send", () => {
-  const query =
-    document.paths["/api/v1/users"]?.["get"]?.parameters.filter((one) => one.in === "query") ?? [];
+  const parameters = operations.flatMap((one) => one.parameters);
+  const query = parameters.filter((one) => one.in === "query");
   expect(query.map(({ name }) => name)).toContain("offset");
-  for (const parameter of query) {
-    expect(parameter).not.toHaveProperty("example");
-    expect(parameter.schema).not.toHaveProperty("default");
-  }
+  for (const parameter of query)
+    expect({ ...parameter, ...parameter.schema }).not.toContainAnyKeys(["example", "default"]);
 });
 
 test("undocumented reports each difference of a response", async () => {
-  const { id } = await newUser(server);
-  const path = `/api/v1/users/${id}`;
-  const response = await server.call("GET", `/users/${id}`);
-  expect(undocumented("GET", path, response)).toEqual([]);
-  const faultOf = (data: object, headers = {}, status = response.status) => {
-    const text = JSON.stringify({ ...response.json, data: { ...response.json.data, ...data } });
+  const response = await server.call("GET", "/users/999999");
+  const faultsOf = (text: string, headers = {}, status = 404) => {
     const all = new Headers({ ...Object.fromEntries(response.headers), ...headers });
-    return undocumented("GET", path, { status, headers: all, text }).join();
+    return undocumented("GET", "/api/v1/users/1", { status, headers: all, text }).join();
   };
-  expect(faultOf({}, {}, 418)).toBe("status 418 is not documented");
-  for (const [fault, data, headers] of [
-    [/^body: .*additional properties$/, { more: 1 }],
-    [/^body: .*required property 'email'$/, { email: undefined }],
-    [/^body: .*must be integer$/, { id: "1" }],
-    [/created_at must match format/, { created_at: "2026-02-30T00:00:00.000Z" }],
-    [/^content type text\/html is not/, {}, { "content-type": "text/html" }],
-    [/^header x-more is not documented$/, {}, { "x-more": "1" }],
-    [/^header Cache-Control: public: /, {}, { "cache-control": "public" }],
+  expect(faultsOf(response.text)).toBe("");
+  for (const [fault, text, ...others] of [
+    [/^status 418 is not documented$/, response.text, {}, 418],
+    [/^body: .*additional properties$/, response.text.replace("{", '{"more":1,')],
+    [/^body: .*must be string/, response.text.replace('"user not found"', "1")],
+    [/,error code other is not documented$/, response.text.replace('"not_found"', '"other"')],
+    [/^content type text\/html is not/, response.text, { "content-type": "text/html" }],
+    [/^header x-more is not documented$/, response.text, { "x-more": "1" }],
+    [/^header Cache-Control: public: /, response.text, { "cache-control": "public" }],
   ] as const)
-    expect(faultOf(data, headers)).toMatch(fault);
+    expect(faultsOf(text, ...others)).toMatch(fault);
 });

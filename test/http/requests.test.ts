@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { expectError, newEmail, newOrder, newUser } from "./make.ts";
+import { expectError, expectUnauthorised, newEmail, newOrder, newUser } from "./make.ts";
 import { type RawRequest, rawRequest, sendRaw } from "./raw.ts";
 import {
   type CallOptions,
@@ -61,9 +61,7 @@ const sendAt = (method: string, target: string, request: RawRequest = {}) =>
   sendRaw(server, method, target, request);
 const authorized = { token: server.writeToken };
 
-const METHODS = "GET HEAD POST PUT PATCH DELETE OPTIONS TRACE CONNECT PROPFIND QUERY PURGE".split(
-  " ",
-);
+const METHODS = "GET HEAD POST PUT PATCH DELETE OPTIONS TRACE CONNECT QUERY PURGE".split(" ");
 test.each([
   ["/health", "GET, HEAD"],
   ["/docs", "GET, HEAD"],
@@ -88,49 +86,38 @@ test.each([
   expect((await server.call("GET", path)).text).toBe(before.text);
 });
 
-/** Unknown paths → the path that the message suggests; `null` for none. */
-const UNKNOWN_PATHS: [path: string, suggested: string | null][] = [
-  ["/nope", null],
-  ["/api/v1", null],
-  ["/api/v1/nope", null],
-  ["/api/v1//users", null],
-  ["/api/v1/users%2f1", null],
-  ["/api/v1/users/1/orders", null],
-  ["/api/v2/users", null],
-  ["/api/v1/users/", "/api/v1/users"],
-  ["/api/v1/users/1/", "/api/v1/users/:id"],
-  [`/api/v1/users/${"1".repeat(1000)}/`, "/api/v1/users/:id"],
-  ["/api/v1/user", "/api/v1/users"],
-  ["/api/v1/user/1", "/api/v1/users/:id"],
-  ["/api/v1/ordersss/1", "/api/v1/orders/:id"],
-  ["/change", "/api/v1/changes"],
-  ["/api/v1/v1/users", null],
-  ["/api/v1/Users", "/api/v1/users"],
-  ["/users?limit=1", "/api/v1/users"],
-  ["/users/1", "/api/v1/users/:id"],
-  ["/v1/users", "/api/v1/users"],
-  ["/api/orders", "/api/v1/orders"],
-  ["/openapi.json", "/api/v1/openapi.json"],
-];
-test.each(UNKNOWN_PATHS)(
-  "%s returns a 404 that suggests %s when the request has a token, otherwise a 401",
-  async (path, suggested) => {
+/** Paths that the message suggests, `null` for none, instead of those that are unknown. */
+test.each<[suggested: string | null, unknown: string]>([
+  [null, "/nope /api/v1 /api/v1/v1/users /api/v1//users /api/v1/users%2f1 /api/v1/users/1/orders"],
+  ["/api/v1/users", "/api/v1/users/ /api/v1/user /api/v1/Users /users?limit=1 /v1/users"],
+  ["/api/v1/users/:id", `/api/v1/users/${"1".repeat(1000)}/`],
+  ["/api/v1/orders", "/api/orders"],
+  ["/api/v1/orders/:id", "/api/v1/ordersss/1"],
+  ["/api/v1/changes", "/change"],
+  ["/api/v1/openapi.json", "/openapi.json"],
+])(
+  "a 404 suggests %s when the request has a token, otherwise it is a 401: %s",
+  async (suggested, unknown) => {
     const error = suggested === null ? "not found" : `not found: did you mean ${suggested}?`;
-    for (const method of ["GET", "DELETE"]) {
-      const empty = { headers: ["Content-Length: 0"] };
-      const response = await sendAt(method, path, { ...authorized, ...empty });
-      expect([method, response.status]).toEqual([method, 404]);
-      expect(JSON.parse(response.text)).toEqual({ data: null, error, meta: { code: "not_found" } });
-      expect(response.headers.get("link")).toBe('</api/v1/docs>; rel="service-doc"');
-      const without = await sendAt(method, path, empty);
-      expect([without.status, without.text]).toEqual([401, "unauthorised"]);
-      expect(without.headers.get("link")).toBe('</api/v1/docs>; rel="service-doc"');
-    }
+    for (const path of unknown.split(" "))
+      for (const method of ["GET", "DELETE"]) {
+        const empty = { headers: ["Content-Length: 0"] };
+        const response = await sendAt(method, path, { ...authorized, ...empty });
+        expect([method, path, response.status]).toEqual([method, path, 404]);
+        expect(JSON.parse(response.text)).toEqual({
+          data: null,
+          error,
+          meta: { code: "not_found" },
+        });
+        expect(response.headers.get("link")).toBe('</api/v1/docs>; rel="service-doc"');
+        expectUnauthorised(await sendAt(method, path, empty), ["Bearer"]);
+      }
   },
 );
 
-describe.each(["/", "/api/v1/docs/"])("GET %s", (path) => {
-  test("redirects to the reference, with and without a token", async () => {
+test.each(["/", "/api/v1/docs/"])(
+  "GET %s redirects to the reference, with and without a token, and is a 405 for other methods",
+  async (path) => {
     for (const token of [null, server.writeToken, "x"]) {
       for (const method of ["GET", "HEAD"]) {
         const { status, headers, head, text } = await sendAt(method, path, { token });
@@ -142,20 +129,15 @@ describe.each(["/", "/api/v1/docs/"])("GET %s", (path) => {
         expect(head.match(/^date: /gim)).toHaveLength(1);
       }
     }
-  });
-
-  test("is a 400 if Host is invalid, and a 405 for other methods", async () => {
     expect((await sendAt("GET", path, { hosts: ["a", "b"] })).status).toBe(400);
     for (const method of ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
       const { status, headers } = await sendAt(method, path, { headers: ["Content-Length: 0"] });
       expect([method, status, headers.get("allow")]).toEqual([method, 405, "GET, HEAD"]);
     }
-  });
-});
+  },
+);
 
 test.each<[path: string, status: number, field: string | null]>([
-  ["/health", 200, null],
-  ["/users", 200, null],
   [`/users/${other.id}`, 200, null],
   [`/users/${other.id}`, 304, "If-None-Match: *"],
   [`/users/${other.id}`, 412, 'If-Match: "99"'],
@@ -164,22 +146,18 @@ test.each<[path: string, status: number, field: string | null]>([
   ["/orders/abc", 400, null],
   ["/users", 401, "Authorization: Bearer x"],
   ["/nope", 404, null],
-  ["/metrics", 200, null],
   ["/docs/swagger-ui.js", 200, null],
 ])(
   "HEAD %s has the headers of GET, with one Date and the id of the request, and no body, when its status is %i",
   async (path, status, field) => {
     const headers = ["X-Request-Id: same", ...(field === null ? [] : [field])];
     const request = status === 401 ? { headers } : { ...authorized, headers };
-    const startedMs = Date.now();
     const [head, get] = await Promise.all(
       ["HEAD", "GET"].map((method) => sendAt(method, `/api/v1${path}`, request)),
     );
     for (const response of [head, get]) {
       const dates = response?.head.match(/^date: .*$/gim) ?? [];
       expect([response?.status, dates.length]).toEqual([status, 1]);
-      const sentMs = Date.parse(dates[0]?.slice("date: ".length) ?? "");
-      expect(sentMs).toBeWithin(startedMs - 30_000, Date.now() + 1_000);
       expect(dates[0]).toEndWith(" GMT");
       expect(response?.headers.get("x-request-id")).toBe("same");
     }
@@ -191,27 +169,26 @@ test.each<[path: string, status: number, field: string | null]>([
 );
 
 const BAD_KEY = { "idempotency-key": "a b" };
-const largeWithBadKey = { ...large.headers, ...BAD_KEY };
 const [oneUser, oneOrder] = [`PATCH /users/${user.id}`, `PATCH /orders/${order.id}`];
 const { items } = order;
 const unknownUser = { user_id: 999_999, currency: "EUR", items };
 /**
  * Each request has two or more errors. The response is that of the first one in the order of checks; most rows have two
- * that follow each other. Those without a valid token are in auth.test.ts, and those without a scope in scopes.test.ts.
+ * that follow each other. Those without a scope are in auth.test.ts.
  */
 test.each<Row & { over: number }>([
   { status: 404, over: 403, request: "POST /nope", body: {}, ...read },
   { status: 405, over: 403, request: "DELETE /users", ...read },
   { status: 405, over: 400, request: "POST /users/abc", ...malformed },
-  { status: 405, over: 404, request: "DELETE /orders/999999" },
   { status: 403, over: 413, request: "POST /users", ...large, ...read },
   { status: 403, over: 415, request: "POST /orders", ...form, ...read },
   { status: 413, over: 400, request: "POST /users?a=1", ...large },
-  { status: 413, over: 400, request: "POST /users", ...large, headers: largeWithBadKey },
+  { status: 413, over: 400, request: "POST /orders", ...large, raw: "x".repeat(3_000_000) },
   { status: 415, over: 413, request: "POST /users", ...form, raw: large.raw },
   { status: 400, over: 404, request: "PATCH /users/999999", body: { nmae: 1 } },
   { status: 400, over: 404, request: "DELETE /users/999999", headers: { "if-match": "1" } },
   { status: 400, over: 404, request: "GET /orders/-1?x=1" },
+  { status: 400, over: 412, request: "GET /users/%zz", headers: stale.headers },
   { status: 400, over: 412, request: `PATCH /users/${user.id}`, ...stale, body: { version: 1 } },
   { status: 400, over: 409, request: "POST /users", body: { email: user.email }, headers: BAD_KEY },
   { status: 400, over: 422, request: "POST /users", body: { nmae: 1 }, headers: used },
@@ -223,7 +200,6 @@ test.each<Row & { over: number }>([
   { status: 422, over: 409, request: "POST /users", body: { email: user.email }, headers: used },
   { status: 422, over: 400, request: "POST /orders", body: unknownUser, headers: used },
   { status: 404, over: 412, request: "PATCH /users/999999", ...stale },
-  { status: 404, over: 412, request: "GET /users/999999", headers: { "if-match": "*" } },
   { status: 404, over: 412, request: "DELETE /users/999999", headers: { "if-none-match": "*" } },
   { status: 404, over: 409, request: "PATCH /orders/999999", body: { status: "delivered" } },
   { status: 404, over: 400, request: "PATCH /orders/999999", body: { user_id: 999_999 } },
@@ -231,17 +207,21 @@ test.each<Row & { over: number }>([
   { status: 412, over: 409, request: oneUser, ...stale, body: { email: other.email } },
   { status: 412, over: 409, request: `DELETE /users/${user.id}`, headers: stale.headers },
   { status: 412, over: 409, request: oneOrder, ...stale, body: { status: "delivered" } },
-  { status: 412, over: 409, request: oneOrder, ...stale, body: { refunded: 999_999 } },
   { status: 412, over: 400, request: oneOrder, ...stale, body: { user_id: 999_999 } },
 ])(
-  "$status comes before $over when both apply: $request",
+  "$status comes before $over when both apply, and 401 before both: $request",
   async ({ status, request, ...options }) => {
     const response = await sendRequest(server, request, options);
     expect(response.status, response.text).toBe(status);
+    for (const [token, challenge] of [
+      [null, "Bearer"],
+      ["garbage", 'Bearer error="invalid_token"'],
+    ] as const)
+      expectUnauthorised(await sendRequest(server, request, { ...options, token }), [challenge]);
   },
 );
 
-test("a client that waits for another interim response than 100-continue gets 417 at once, and no other one", async () => {
+test("a client that waits for another interim response than 100-continue gets 417 immediately, and no other one", async () => {
   const email = newEmail();
   const json = JSON.stringify({ email });
   // The body that is announced never arrives.
@@ -271,37 +251,37 @@ test("a client that waits for another interim response than 100-continue gets 41
   expect(await server.raw(request)).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 201 /);
 });
 
-describe("RATE_LIMIT", () => {
-  const burst = (at: TestServer, method: string, path: string, options: CallOptions = {}) =>
-    Promise.all(Array.from({ length: 20 }, () => at.call(method, path, options)));
+test("RATE_LIMIT returns 429 with Retry-After when a token exceeds it, after 404, 405 and 403, and before other errors", async () => {
+  await using limited = await startServer({ RATE_LIMIT: "2" });
+  async function burst(request: string, options: CallOptions = {}): Promise<TestResponse[]> {
+    const { token = limited.readToken } = options;
+    const sent = Array.from({ length: 20 }, () =>
+      sendRequest(limited, request, { ...options, token }),
+    );
+    return Promise.all(sent);
+  }
   const statuses = (responses: TestResponse[]) =>
     [...new Set(responses.map(({ status }) => status))].sort();
-
-  test("RATE_LIMIT returns 429 with Retry-After when a token exceeds it", async () => {
-    await using limited = await startServer({ RATE_LIMIT: "2" });
-    const responses = await burst(limited, "GET", "/users");
-    expect(statuses(responses)).toEqual([200, 429]);
-    expect(responses.filter(({ status }) => status === 200).length).toBeGreaterThanOrEqual(2);
-    for (const response of responses.filter(({ status }) => status === 429)) {
-      expectError(response, 429, "too many requests with this token");
-      expect(response.headers.get("retry-after")).toBe("1");
-    }
-    expect((await limited.call("GET", "/users", { token: limited.readToken })).status).toBe(200);
-    expect(statuses(await burst(limited, "GET", "/health", noToken))).toEqual([200]);
-    expect(statuses(await burst(limited, "GET", "/users", noToken))).toEqual([401]);
-  });
-
-  test("429 comes after 404, 405 and 403, and before other errors, when a token exceeds its rate", async () => {
-    await using limited = await startServer({ RATE_LIMIT: "1" });
-    const token = limited.readToken;
-    await burst(limited, "GET", "/users", { token });
-    expect(statuses(await burst(limited, "GET", "/nope", { token }))).toEqual([404]);
-    expect(statuses(await burst(limited, "DELETE", "/users", { token }))).toEqual([405]);
-    expect(statuses(await burst(limited, "POST", "/users", { body: {}, token }))).toEqual([403]);
-    expect(statuses(await burst(limited, "POST", "/users", large))).toContain(429);
-    expect(statuses(await burst(limited, "POST", "/users", malformed))).toContain(429);
-    expect(statuses(await burst(limited, "GET", "/orders/abc"))).toContain(429);
-  });
+  const responses = await burst("GET /users");
+  expect(statuses(responses)).toEqual([200, 429]);
+  expect(responses.filter(({ status }) => status === 200).length).toBeGreaterThanOrEqual(2);
+  for (const response of responses.filter(({ status }) => status === 429)) {
+    expectError(response, 429, "too many requests with this token");
+    expect(response.headers.get("retry-after")).toBe("1");
+  }
+  expect((await limited.call("GET", "/users")).status).toBe(200);
+  for (const [status, request, options] of [
+    [200, "GET /health", noToken],
+    [401, "GET /users", noToken],
+    [404, "GET /nope"],
+    [405, "DELETE /users"],
+    [403, "POST /users", { body: {} }],
+  ] as const)
+    expect(statuses(await burst(request, options))).toEqual([status]);
+  const token = limited.writeToken;
+  for (const options of [large, malformed])
+    expect(statuses(await burst("POST /users", { ...options, token }))).toContain(429);
+  expect(statuses(await burst("GET /orders/abc"))).toContain(429);
 });
 
 describe("CORS_ORIGIN", () => {
@@ -315,57 +295,51 @@ describe("CORS_ORIGIN", () => {
   const ask = (at: TestServer, origin: string, request: string, options: CallOptions) =>
     sendRequest(at, request, { ...options, headers: { ...options.headers, origin } });
 
-  test("CORS_ORIGIN allows exactly its origins to read every response", async () => {
-    await using open = await startServer({
-      CORS_ORIGIN: "https://a.example,http://b.example:8080",
-    });
+  test("CORS_ORIGIN allows exactly its origins to read every response, and to ask without a token", async () => {
+    const allowed = ["https://a.example", "http://b.example:8080"];
+    await using open = await startServer({ CORS_ORIGIN: allowed.join(",") });
     const calls: [request: string, options: CallOptions][] = [
       ["GET /health", noToken],
-      ["GET /users", {}],
       ["POST /users", { body: { email: newEmail() } }],
       ["GET /users", noToken],
       ["GET /nope", {}],
       ["POST /users", large],
     ];
-    for (const call of calls) {
-      for (const origin of ["https://a.example", "http://b.example:8080"]) {
-        const response = await ask(open, origin, ...call);
-        expect(response.headers.get("access-control-allow-origin")).toBe(origin);
-        expect(response.headers.get("access-control-expose-headers")).toBe(exposed);
-        expect(response.headers.get("vary")).toBe("Origin");
+    const asking = { ...noToken, headers: preflight };
+    for (const origin of allowed) {
+      for (const call of calls) {
+        const { headers } = await ask(open, origin, ...call);
+        expect(headers.get("access-control-allow-origin")).toBe(origin);
+        expect(headers.get("access-control-expose-headers")).toBe(exposed);
+        expect(headers.get("vary")).toBe("Origin");
       }
-      for (const origin of [
-        ...["https://a.example.evil", "http://a.example", "https://a.example:1", "null", "*"],
-        ...["https://A.example", "https://a.example/", "https://a.example, http://b.example:8080"],
-      ]) {
-        const response = await ask(open, origin, ...call);
-        expect(response.headers.has("access-control-allow-origin")).toBe(false);
+      for (const path of ["/users", "/orders/1"]) {
+        const { status, text, headers } = await ask(open, origin, `OPTIONS ${path}`, asking);
+        expect([status, text]).toEqual([204, ""]);
+        expect(headers.get("access-control-allow-origin")).toBe(origin);
+        const methods = headers.get("access-control-allow-methods")?.split(", ").sort();
+        expect(methods).toEqual(["DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"]);
+        expect(headers.get("access-control-allow-headers")).toBe(askedHeaders);
+        expect(headers.has("access-control-allow-credentials")).toBe(false);
+        expect(Number(headers.get("access-control-max-age"))).toBeGreaterThan(0);
+      }
+      expect((await ask(open, origin, "OPTIONS /users", noToken)).status).toBe(401);
+    }
+    for (const origin of [
+      ...["https://a.example.evil", "http://a.example", "https://a.example:1", "null", "*"],
+      ...["https://A.example", "https://a.example/", "https://a.example, http://b.example:8080"],
+    ]) {
+      for (const [request, options] of [...calls, ["OPTIONS /users", asking] as const]) {
+        const { status, headers } = await ask(open, origin, request, options);
+        expect([status === 204, headers.has("access-control-allow-origin")]).toEqual([
+          false,
+          false,
+        ]);
       }
     }
   });
 
-  test("a preflight succeeds without a token when the origin is allowed", async () => {
-    await using open = await startServer({ CORS_ORIGIN: "https://a.example" });
-    const options = { ...noToken, headers: preflight };
-    for (const path of ["/users", "/orders/1"]) {
-      const response = await ask(open, "https://a.example", `OPTIONS ${path}`, options);
-      expect([response.status, response.text]).toEqual([204, ""]);
-      expect(response.headers.get("access-control-allow-origin")).toBe("https://a.example");
-      const allowed = (name: string) =>
-        response.headers.get(`access-control-allow-${name}`)?.split(", ").sort();
-      expect(allowed("methods")).toEqual(["DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"]);
-      expect(response.headers.get("access-control-allow-headers")).toBe(askedHeaders);
-      expect(response.headers.has("access-control-allow-credentials")).toBe(false);
-      expect(Number(response.headers.get("access-control-max-age"))).toBeGreaterThan(0);
-      const rejected = await ask(open, "https://evil.example", `OPTIONS ${path}`, options);
-      expect(rejected.status).toBe(401);
-      expect(rejected.headers.has("access-control-allow-origin")).toBe(false);
-    }
-    const plain = await ask(open, "https://a.example", "OPTIONS /users", noToken);
-    expect(plain.status).toBe(401);
-  });
-
-  test("CORS_ORIGIN=* allows every origin, but no credentials", async () => {
+  test("CORS_ORIGIN=* allows every origin, but no credentials, and Origin has no effect without it", async () => {
     await using open = await startServer({ CORS_ORIGIN: "*" });
     const { headers } = await ask(open, "https://a.example", "GET /health", {});
     expect(headers.get("access-control-allow-origin")).toBe("https://a.example");
@@ -373,14 +347,14 @@ describe("CORS_ORIGIN", () => {
     const { headers: without } = await open.call("GET", "/health");
     expect(without.get("vary")).toBe("Origin");
     expect(without.has("access-control-allow-origin")).toBe(false);
-  });
-
-  test("Origin has no effect when CORS_ORIGIN is not set", async () => {
-    const got = await ask(server, "https://a.example", "GET /users?limit=1", {});
-    expect([got.status, got.headers.has("access-control-allow-origin")]).toEqual([200, false]);
-    const options = { headers: preflight };
-    const asked = await ask(server, "https://a.example", "OPTIONS /users", options);
-    expect([asked.status, asked.headers.has("access-control-allow-origin")]).toEqual([405, false]);
+    for (const [expected, request] of [
+      [200, "GET /users?limit=1"],
+      [405, "OPTIONS /users"],
+    ] as const) {
+      const got = await ask(server, "https://a.example", request, { headers: preflight });
+      const isAllowed = got.headers.has("access-control-allow-origin");
+      expect([got.status, isAllowed]).toEqual([expected, false]);
+    }
   });
 });
 
@@ -390,13 +364,11 @@ describe("the log", () => {
     (await logs(server)).filter((line) => line["request_id"] === id);
 
   test.each<Row & { route: string; name?: string }>([
-    { status: 200, route: "/api/v1/users/:id", request: `GET /users/${user.id}` },
     { status: 200, route: "/api/v1/users", request: "GET /users", ...read, name: "read-test" },
     { status: 200, route: "/api/v1/users", request: `GET /users?email=${encoded}` },
     { status: 400, route: "/api/v1/users", request: "POST /users", body: { secret: "secret" } },
     { status: 404, route: "/api/v1/orders/:id", request: "GET /orders/999999" },
     { status: 412, route: "/api/v1/users/:id", request: `PATCH /users/${user.id}`, ...stale },
-    { status: 200, route: "/api/v1/health", request: "GET /health", ...noToken },
     { status: 401, route: "/api/v1/users", request: "GET /users", ...noToken },
   ])(
     "the log has one line without secrets when $request returns $status",
@@ -423,7 +395,6 @@ describe("the log", () => {
     [`00-${traceId}-${parentId}-01-more`, undefined],
     [`ff-${traceId}-${parentId}-01`, undefined],
     [`00-${"0".repeat(32)}-${parentId}-01`, undefined],
-    [`00-${traceId}-${"0".repeat(16)}-01`, undefined],
     [`00-${traceId.toUpperCase()}-${parentId}-01`, undefined],
     [`00-${traceId}-${parentId}-01, 00-${traceId}-${parentId}-01`, undefined],
     ["secret", undefined],
@@ -446,24 +417,7 @@ describe("the log", () => {
     await send("PATCH", `/users/${id}`, { name: 1 });
     await send("DELETE", `/users/${id}`);
     await send("DELETE", `/users/${id}`);
-    const ids = (await linesOf(requestId)).map((line) => [line["method"], line["record_id"]]);
-    expect(ids).toEqual([
-      ["POST", id],
-      ["GET", undefined],
-      ["PATCH", id],
-      ["PATCH", undefined],
-      ["DELETE", id],
-      ["DELETE", undefined],
-    ]);
-  });
-
-  test("log has the path without its query, at most 100 characters, when the route is unknown", async () => {
-    const id = crypto.randomUUID();
-    const path = `/people/${"x".repeat(200)}`;
-    await server.call("GET", `${path}?secret=1`, withId({}, id));
-    const [line] = await linesOf(id);
-    const shown = `${`/api/v1${path}`.slice(0, 100)}...`;
-    expect(line).toMatchObject({ method: "GET", status: 404, route: "/*", path: shown });
-    expect(JSON.stringify(line)).not.toContain("secret");
+    const ids = (await linesOf(requestId)).map((line) => line["record_id"]);
+    expect(ids).toEqual([id, undefined, id, undefined, id, undefined]);
   });
 });

@@ -47,43 +47,26 @@ export interface TestServer extends AsyncDisposable {
   raw(bytes: string | Uint8Array, end?: RegExp): Promise<string>;
 }
 
-interface Running {
-  readonly pid: number | null;
-  output(): string;
-  /** Rejects if the server exits instead. */
-  listening(): Promise<string>;
-  stop(signal: StopSignal): Promise<number>;
-}
+export type TestTokens = Pick<TestServer, "writeToken" | "readToken">;
 
 type Settings = Readonly<Record<string, string>>;
 
-function startHere(environment: Settings): Running {
-  const { output, listening, stop } = runHere(["serve"], { environment, program: "user-api" });
-  return { pid: null, output, listening, stop: async () => (await stop()).code };
-}
-
-function startBinary(environment: Settings): Running {
-  const { pid, output, listening, kill, ended } = startProgram([binary, "serve"], {
-    env: environment,
-  });
-  return {
-    pid,
-    output,
-    async listening() {
-      const url = await listening;
-      if (url === null) throw new Error(output());
-      return url;
-    },
-    async stop(signal) {
-      kill(signal);
-      return (await ended).code;
-    },
-  };
-}
-
-async function start(environment: Settings): Promise<{ running: Running; url: string }> {
-  const running = againstBinary ? startBinary(environment) : startHere(environment);
-  return { running, url: await running.listening() };
+/** Resolves when it listens. Rejects if it exits instead. */
+async function start(environment: Settings) {
+  if (!againstBinary) {
+    const { output, listening, stop } = runHere(["serve"], { environment, program: "user-api" });
+    const stopHere = async () => (await stop()).code;
+    return { pid: null, output, url: await listening(), stop: stopHere };
+  }
+  const running = startProgram([binary, "serve"], { env: environment });
+  const { pid, output, kill, ended } = running;
+  const url = await running.listening;
+  if (url === null) throw new Error(output());
+  async function stop(signal: StopSignal): Promise<number> {
+    kill(signal);
+    return (await ended).code;
+  }
+  return { pid, output, url, stop };
 }
 
 export async function createToken(
@@ -148,11 +131,6 @@ function sendBytes(url: string, bytes: string | Uint8Array, end?: RegExp): Promi
   });
 }
 
-export interface TestTokens {
-  readonly writeToken: string;
-  readonly readToken: string;
-}
-
 /**
  * Starts a server on a database that others may use. The database is kept.
  * @param settings environment variables by name
@@ -164,14 +142,14 @@ export async function startReplica(
   tokens: TestTokens = { writeToken: "", readToken: "" },
 ): Promise<TestServer> {
   const environment = { DATABASE_URL: database, PORT: "0", SHUTDOWN_SECONDS: "2", ...settings };
-  let { running, url } = await start(environment);
+  let running = await start(environment);
   let stopped: Promise<number> | null = null;
 
   const server: TestServer = {
     ...tokens,
     database,
     get url() {
-      return url;
+      return running.url;
     },
     get pid() {
       return running.pid;
@@ -179,7 +157,8 @@ export async function startReplica(
     get output() {
       return running.output();
     },
-    call: (method, path, options = {}) => sendCall(url, tokens.writeToken, method, path, options),
+    call: (method, path, options = {}) =>
+      sendCall(running.url, tokens.writeToken, method, path, options),
     stop(signal = "SIGTERM") {
       // SIGKILL also ends a server that waits for requests after SIGTERM. A second SIGTERM would end it, too.
       if (stopped === null || signal === "SIGKILL") stopped = running.stop(signal);
@@ -187,10 +166,10 @@ export async function startReplica(
     },
     async restart() {
       await server.stop();
-      ({ running, url } = await start(environment));
+      running = await start(environment);
       stopped = null;
     },
-    raw: (bytes, end) => sendBytes(url, bytes, end),
+    raw: (bytes, end) => sendBytes(running.url, bytes, end),
     async [Symbol.asyncDispose]() {
       await server.stop();
     },

@@ -18,12 +18,3 @@ test("an unknown path returns 404 over TLS when there is a token, otherwise 401"
   for (const host of ["localhost", "a", "a.b.c.d.example"])
     expect([await ask(host, "x"), await ask(host, server.writeToken)]).toEqual([401, 404]);
 });
-
-test("plain HTTP gets no response when the server uses TLS", async () => {
-  const plain = server.url.replace("https:", "http:");
-  const isPlain = await fetch(`${plain}/api/v1/health`).then(
-    ({ ok }) => ok,
-    () => false,
-  );
-  expect(isPlain).toBe(false);
-});

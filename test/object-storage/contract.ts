@@ -20,40 +20,27 @@ export function objectStorageContract(
   open: () => Promise<OpenStorage>,
   conditionalWrites = true,
 ): void {
-  test("get returns what put has written, also for another process", async () => {
+  test("get returns what put has written byte for byte, also for another process", async () => {
     await using opened = await open();
     const { storage, other } = opened;
     expect(await storage.get("a/b")).toBeNull();
-    await storage.put("a/b", bytes("one"));
-    expect(text(await storage.get("a/b"))).toBe("one");
-    expect(text(await other.get("a/b"))).toBe("one");
+    const large = crypto.getRandomValues(new Uint8Array(65_536));
+    const bodies = [bytes("one"), new Uint8Array(), large, new Uint8Array(3 * 2 ** 20).fill(0x0a)];
+    for (const body of bodies) {
+      await storage.put("a/b", body);
+      for (const each of [storage, other])
+        expect(Buffer.compare((await each.get("a/b"))!, body)).toBe(0);
+    }
     await other.put("a/b", bytes("two"));
     expect(text(await storage.get("a/b"))).toBe("two");
-  });
-
-  test("bodies are kept byte for byte when they are empty, binary or large", async () => {
-    await using opened = await open();
-    const large = crypto.getRandomValues(new Uint8Array(65_536));
-    const bodies = [new Uint8Array(), large, new Uint8Array(3 * 2 ** 20).fill(0x0a)];
-    for (const [index, body] of bodies.entries()) {
-      await opened.storage.put(`body-${index}`, body);
-      const stored = (await opened.other.get(`body-${index}`))!;
-      expect(Buffer.compare(stored, body)).toBe(0);
-    }
   });
 
   test("list returns the objects below a prefix, sorted by key, with size and time", async () => {
     await using opened = await open();
     const { storage, other } = opened;
     expect(await storage.list("")).toEqual([]);
-    const keys = [
-      "log/00000002",
-      "log/00000010",
-      "log/00000001",
-      "log.old/1",
-      "base_1=2-x",
-      "a/b/c/d",
-    ];
+    const words = "log/00000002 log/00000010 log/00000001 log.old/1 base_1=2-x a/b/c/d";
+    const keys = words.split(" ");
     for (const key of keys) await storage.put(key, bytes(key));
     const keysOf = async (prefix: string) => (await other.list(prefix)).map(({ key }) => key);
     expect(await keysOf("")).toEqual([...keys].sort());

@@ -22,27 +22,20 @@ describe("a directory", () => {
     };
   });
 
-  test("no empty directories are left", async () => {
+  test("files are readable only by their owner, and no partial files and empty directories are left", async () => {
     using directory = makeDirectory();
     const storage = open(directory);
-    for (const key of ["a/b/c/1", "a/b/c/2", "a/d/1"]) await storage.put(key, bytes("one"));
+    await storage.create("a/b/c/1", bytes("one"));
+    for (const key of ["a/b/c/2", "a/d/1"]) await storage.put(key, bytes("one"));
+    const modeOf = (path: string) => statSync(directory.at(path)).mode & 0o777;
+    expect(["a", "a/b/c/1", "a/d/1"].map(modeOf)).toEqual([0o700, 0o600, 0o600]);
+    expect(readdirSync(directory.at("~partial"))).toEqual([]);
     await storage.remove(["a/b/c/1"]);
     expect(readdirSync(directory.at("a/b/c"))).toEqual(["2"]);
     await storage.remove(["a/b/c/2"]);
     expect(readdirSync(directory.at("a"))).toEqual(["d"]);
     await storage.remove(["a/d/1", "a/d/2"]);
     expect(readdirSync(directory.path)).toEqual(["~partial"]);
-  });
-
-  test("files are complete and readable only by their owner", async () => {
-    using directory = makeDirectory();
-    const storage = open(directory);
-    await storage.put("a/b", bytes("one"));
-    await storage.create("a/c", bytes("one"));
-    expect(statSync(directory.at("a/b")).mode & 0o777).toBe(0o600);
-    expect(statSync(directory.at("a/c")).mode & 0o777).toBe(0o600);
-    expect(statSync(directory.at("a")).mode & 0o777).toBe(0o700);
-    expect(readdirSync(directory.at("~partial"))).toEqual([]);
   });
 
   test("partial files of a process that has died are deleted after an hour, and never listed", async () => {
@@ -57,18 +50,21 @@ describe("a directory", () => {
     expect((await storage.list("")).map(({ key }) => key)).toEqual(["a"]);
   });
 
-  test("a directory that does not exist is an error, and is not created", async () => {
+  test("a directory that does not exist, or is a file, is an error, and is not created", async () => {
     using directory = makeDirectory();
     const storage = createDirectoryStorage({ path: directory.at("none"), timeoutMs });
-    const problem = `${directory.at("none")}: the directory does not exist`;
-    await expectRejection(
-      storage.put("a/b", bytes("one")),
-      "operator",
-      `Cannot write to file://${problem}`,
-    );
-    await expectRejection(storage.list(""), "operator", `Cannot list file://${problem}`);
-    await expectRejection(storage.get("a"), "operator", `Cannot read file://${problem}`);
+    for (const [action, call] of [
+      ["write to", () => storage.put("a/b", bytes("one"))],
+      ["list", () => storage.list("")],
+      ["read", () => storage.get("a")],
+    ] as const) {
+      const message = `Cannot ${action} file://${directory.at("none")}: the directory does not exist`;
+      await expectRejection(call(), "operator", message);
+    }
     expect(readdirSync(directory.path)).toEqual([]);
+    await open(directory).put("a", bytes("one"));
+    const inFile = open(directory).put("a/b", bytes("one"));
+    await expectRejection(inFile, "operator", /: it is not a directory$/);
   });
 
   test("a link in the directory is an error, and leads to nothing that is read or changed", async () => {
@@ -90,12 +86,5 @@ describe("a directory", () => {
     symlinkSync(elsewhere.path, directory.at("~partial"));
     await expectRejection(open(directory).put("e", bytes("two")), "operator", /~partial is a/);
     expect(readdirSync(elsewhere.path)).toEqual(["b"]);
-  });
-
-  test("a file in place of a directory is an error for the operator", async () => {
-    using directory = makeDirectory();
-    const storage = open(directory);
-    await storage.put("a", bytes("one"));
-    await expectRejection(storage.put("a/b", bytes("one")), "operator", /: it is not a directory$/);
   });
 });

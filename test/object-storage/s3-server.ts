@@ -18,26 +18,14 @@ type Misbehaviour =
   | { readonly do: "fail"; readonly status: number; readonly code: string }
   | { readonly do: "refuse" }
   | { readonly do: "stall" }
-  /** Does what was asked, and closes the connection instead of a response. */
-  | { readonly do: "lose" }
   | { readonly do: "cut" }
-  /** Does it twice, and responds to the second request. */
-  | { readonly do: "repeat" }
   | { readonly do: "rewrite"; readonly rewrite: (body: string) => string }
   /** Lists objects in another order, and some of them twice. */
   | { readonly do: "shuffle" }
-  | { readonly do: "confuse" }
   | { readonly do: "answer"; readonly body: string | Uint8Array }
   /** Begins a body that never ends, as fast as it is read, or one byte after the other. */
   | { readonly do: "pour" }
   | { readonly do: "drip" };
-
-interface S3ServerOptions {
-  readonly account?: Account;
-  readonly bucket?: string;
-  readonly region?: string;
-  readonly pageSize?: number;
-}
 
 interface Stored {
   readonly body: Uint8Array;
@@ -100,13 +88,8 @@ export interface S3Server extends AsyncDisposable {
   readonly port: number;
   readonly environment: Readonly<Record<string, string>>;
   readonly objects: Map<string, Stored>;
-  readonly calls: S3Call[];
   /** How to treat a request; `null` for as it should be. */
   misbehave: (call: S3Call) => Misbehaviour | null;
-  /** Each request waits for so long before anything is done. */
-  latencyMs: number;
-  /** Size of all objects together, beyond which the bucket is full. */
-  capacityBytes: number;
 }
 
 export async function startS3Server({
@@ -114,15 +97,12 @@ export async function startS3Server({
   bucket = "bucket",
   region = "us-east-1",
   pageSize = 1000,
-}: S3ServerOptions = {}): Promise<S3Server> {
+} = {}): Promise<S3Server> {
   const objects = new Map<string, Stored>();
-  const calls: S3Call[] = [];
 
   function put(key: string, body: Uint8Array, headers: IncomingMessage["headers"]): Reply {
     if (headers["if-none-match"] === "*" && objects.has(key))
       return errorReply(412, "PreconditionFailed");
-    const used = objects.values().reduce((sum, { body: { length } }) => sum + length, 0);
-    if (used + body.length > server.capacityBytes) return errorReply(403, "QuotaExceeded");
     const tag = `"${createHash("md5").update(body).digest("hex")}"`;
     objects.set(key, { body, tag, modified: new Date().toISOString() });
     return { status: 200, headers: { etag: tag } };
@@ -146,21 +126,15 @@ export async function startS3Server({
     return { status: 200, body };
   }
 
-  function perform(
-    call: S3Call,
-    query: URLSearchParams,
-    request: IncomingMessage,
-    body: Uint8Array,
-  ): Reply {
-    if (call.operation === "put") return put(call.key, body, request.headers);
-    if (call.operation === "list") return list(query, false);
-    const present = objects.get(call.key);
-    if (call.operation === "delete") {
-      objects.delete(call.key);
-      return { status: 204 };
-    }
-    if (present === undefined) return errorReply(404, "NoSuchKey");
-    return { status: 200, headers: { etag: present.tag }, body: present.body };
+  function get(key: string): Reply {
+    const found = objects.get(key);
+    if (found === undefined) return errorReply(404, "NoSuchKey");
+    return { status: 200, headers: { etag: found.tag }, body: found.body };
+  }
+
+  function remove(key: string): Reply {
+    objects.delete(key);
+    return { status: 204 };
   }
 
   function reply(
@@ -197,10 +171,13 @@ export async function startS3Server({
     if (name !== bucket) return void reply(response, errorReply(404, "NoSuchBucket"));
     const operation = key === "" ? "list" : (method.toLowerCase() as S3Call["operation"]);
     const call: S3Call = { operation, key: key === "" ? (searchParams.get("prefix") ?? "") : key };
-    calls.push(call);
-    if (server.latencyMs > 0) await Bun.sleep(server.latencyMs);
     const fault = server.misbehave(call);
-    const run = () => perform(call, searchParams, request, body);
+    const run = {
+      get: () => get(key),
+      put: () => put(key, body, request.headers),
+      delete: () => remove(key),
+      list: () => list(searchParams, false),
+    }[operation];
     switch (fault?.do) {
       case "fail":
         return void reply(response, errorReply(fault.status, fault.code));
@@ -208,22 +185,12 @@ export async function startS3Server({
         return void response.socket?.destroy();
       case "stall":
         return;
-      case "lose":
-        run();
-        return void response.socket?.destroy();
       case "rewrite":
         return void reply(response, { ...run(), body: fault.rewrite(`${run().body}`) });
-      case "repeat":
-        run();
-        return void reply(response, run());
       case "shuffle":
         return void reply(response, list(searchParams, true));
-      case "confuse":
-        return void reply(response, { status: 200, body: "<html></html>" });
-      case "answer": {
-        const headers = { etag: '"answer"' };
-        return void reply(response, { status: 200, headers, body: fault.body });
-      }
+      case "answer":
+        return void reply(response, { status: 200, body: fault.body });
       case "pour":
         return neverEnd(response, new Uint8Array(2 ** 20), 1);
       case "drip":
@@ -248,10 +215,7 @@ export async function startS3Server({
       ...(account.sessionToken !== undefined && { S3_SESSION_TOKEN: account.sessionToken }),
     },
     objects,
-    calls,
     misbehave: () => null,
-    latencyMs: 0,
-    capacityBytes: Number.POSITIVE_INFINITY,
     async [Symbol.asyncDispose]() {
       listener.closeAllConnections();
       await new Promise((resolve) => listener.close(resolve));

@@ -30,11 +30,10 @@ export async function expectRejection(
   code: ErrorCode,
   message?: string | RegExp,
 ): Promise<AppError> {
-  let result: unknown;
-  try {
-    result = await work;
-  } catch (error) {
-    return expectAppError(error, code, message);
-  }
-  throw new Error(`Expected ${code}, got a result: ${Bun.inspect(result).slice(0, 200)}`);
+  const [settled] = await Promise.allSettled([work]);
+  const outcome = () => {
+    if (settled.status === "rejected") throw settled.reason;
+    return settled.value;
+  };
+  return expectThrown(outcome, code, message);
 }

@@ -1,5 +1,5 @@
 /** A network between one client and a server, which loses, cuts, delays and doubles in a fixed order. */
-import { connect, createServer, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { makeRandom } from "./random.ts";
 
 /** Sends a request on a connection of its own. @returns the response */
@@ -55,16 +55,8 @@ function isComplete(request: string): boolean {
   return headBytes(request) > 3 && request.length >= headBytes(request) + Number(bodyBytes);
 }
 
-export interface FlakyNetwork extends AsyncDisposable {
-  /** Where the client reaches the server. */
-  readonly url: string;
-  /** Whether every fault has happened. */
-  isExhausted(): boolean;
-}
-
 /** @param seed decides the order of faults; not 0 */
-export async function startFlakyNetwork(serverUrl: string, seed: number): Promise<FlakyNetwork> {
-  const { hostname, port } = new URL(serverUrl);
+export async function startFlakyNetwork(server: { readonly url: string }, seed: number) {
   const order = orderOf(seed);
   const sockets = new Set<Socket>();
   /** Requests that the server receives after the next one. */
@@ -75,7 +67,8 @@ export async function startFlakyNetwork(serverUrl: string, seed: number): Promis
     const [line, ...fields] = request.replace(/^connection:.*\r\n/gim, "").split("\r\n");
     let response = "";
     return new Promise((resolve) => {
-      const socket = connect({ host: hostname, port: Number(port) }, () => {
+      const { hostname: host, port } = new URL(server.url);
+      const socket = connect({ host, port: Number(port) }, () => {
         socket.write([line, "Connection: close", ...fields].join("\r\n"), "latin1");
       });
       sockets.add(socket);
@@ -97,7 +90,7 @@ export async function startFlakyNetwork(serverUrl: string, seed: number): Promis
     return response;
   }
 
-  const server = createServer((socket) => {
+  const listener = createServer((socket) => {
     let received = "";
     sockets.add(socket);
     socket.setEncoding("latin1");
@@ -108,16 +101,14 @@ export async function startFlakyNetwork(serverUrl: string, seed: number): Promis
       socket.end(await answer(received), "latin1");
     });
   });
-  const listening = Promise.withResolvers<void>();
-  server.listen(0, "127.0.0.1", () => listening.resolve());
-  await listening.promise;
-  const address = server.address();
-  const ownPort = typeof address === "object" && address !== null ? address.port : 0;
+  await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
+  const { port: ownPort } = listener.address() as AddressInfo;
   return {
     url: `http://127.0.0.1:${ownPort}`,
+    /** Whether every fault has happened. */
     isExhausted: () => requests >= order.length,
     async [Symbol.asyncDispose]() {
-      server.close();
+      listener.close();
       for (const socket of sockets) socket.destroy();
     },
   };

@@ -62,44 +62,37 @@ for (const later of [false, true]) {
   test(`authentication reads ${store} only when the credentials have the format of a token`, async () => {
     const it = makeAuthenticator({ later });
     const unknown = newToken();
-    await expectRejection(it.authenticate(""), "unauthorised", "missing");
-    await expectRejection(it.authenticate(`Basic ${unknown}`), "unauthorised", "malformed");
-    for (const credentials of ["ab", unknown.slice(1), unknown]) {
-      const reason = credentials === unknown ? "unknown" : "malformed";
-      const result = it.authenticate(`Bearer ${credentials}`);
-      expect((await expectRejection(result, "invalid_token", reason)).cause).toBeUndefined();
-    }
-    expect(it.queries).toEqual([hashToken(unknown)]);
+    // The reasons are in auth.test.ts.
+    for (const credentials of ["", `Basic ${unknown}`, "Bearer ab", `Bearer ${unknown.slice(1)}`])
+      await expect(it.authenticate(credentials)).rejects.toThrow();
+    expect(it.queries).toEqual([]);
+    await expectRejection(it.authenticate(`Bearer ${unknown}`), "invalid_token", "unknown");
     expect(await it.authenticate(it.authorization)).toBe(it.token);
+    expect(it.queries).toEqual([hashToken(unknown), it.token.hash]);
   });
 
-  test(`authentication records the use in ${store} once a minute, and again when that failed`, async () => {
+  test(`authentication records the use in ${store} once a minute, and again when that failed, unless it is rejected`, async () => {
     const it = makeAuthenticator({ later });
+    it.token = { ...it.token, last_used_at: "2026-11-20T18:57:00.000Z" };
     const use = async () => {
       await it.authenticate(it.authorization);
       // That it failed is noticed later.
       await Bun.sleep(0);
     };
-    for (let time = 0; time < 3; time += 1) await use();
-    expect(it.touched).toEqual(["2026-11-20T18:57:00.000Z"]);
+    await use();
+    expect(it.touched).toEqual([]);
     it.timeMs += MINUTE_MS;
     it.touching = () => Promise.reject(new Error("the disk is full"));
     for (let time = 0; time < 2; time += 1) await use();
     it.touching = async () => {};
-    for (let time = 0; time < 2; time += 1) await use();
-    expect(it.touched.slice(1)).toEqual(Array(3).fill("2026-11-20T18:58:00.000Z"));
+    for (let time = 0; time < 3; time += 1) await use();
+    expect(it.touched).toEqual(Array(3).fill("2026-11-20T18:58:00.000Z"));
+    it.token = { ...it.token, last_used_at: null, revoked_at: it.token.created_at };
+    it.timeMs += MINUTE_MS;
+    await expectRejection(it.authenticate(it.authorization), "invalid_token");
+    expect(it.touched).toHaveLength(3);
   });
 }
-
-test("authentication records no use when it is already recorded or the token is rejected", async () => {
-  const it = makeAuthenticator();
-  it.token = { ...it.token, last_used_at: "2026-11-20T18:57:00.000Z" };
-  await it.authenticate(it.authorization);
-  it.token = { ...it.token, last_used_at: null, revoked_at: it.token.created_at };
-  it.timeMs += MINUTE_MS;
-  await expectRejection(it.authenticate(it.authorization), "invalid_token");
-  expect(it.touched).toEqual([]);
-});
 
 for (const restriction of [null, { readOnly: true }, { secondsBehind: 0 }])
   test(`authentication warns once a day when a token expires within 21 days, and records its use unless it may not: ${JSON.stringify(restriction)}`, async () => {
@@ -114,15 +107,11 @@ for (const restriction of [null, { readOnly: true }, { secondsBehind: 0 }])
       it.timeMs += MINUTE_MS;
     }
     expect(it.touched.length > 0).toBe(restriction === null);
-    const december = Array.from({ length: 12 }, (_, at) => at + 1);
-    expect(daysWarned).toEqual([21, 22, 23, 24, 25, 26, 27, 28, 29, 30, ...december]);
+    const days = Array.from({ length: 22 }, (_, at) => 1 + ((20 + at) % 30));
+    expect(daysWarned).toEqual(days);
     expect(it.warnings[0]).toEqual(["token expires soon", { token: "ci", expires_at: expiresAt }]);
-    const rejected = await expectRejection(
-      it.authenticate(it.authorization),
-      "invalid_token",
-      "expired",
-    );
-    expect(rejected.token).toBe("ci");
+    const rejected = it.authenticate(it.authorization);
+    expect((await expectRejection(rejected, "invalid_token", "expired")).token).toBe("ci");
   });
 
 test("authentication warns in the last quarter when a token lives for less than 84 days, and forgets it a day after its use", async () => {
@@ -145,8 +134,7 @@ test("authentication accepts API_TOKEN without reading the store", async () => {
   const apiToken = newToken();
   const it = makeAuthenticator({ apiToken });
   const token = await it.authenticate(`Bearer ${apiToken}`);
-  expect(token).toMatchObject({ name: "API_TOKEN", scope: "write" });
-  expect([it.queries, it.touched]).toEqual([[], []]);
+  expect([token.name, token.scope, it.queries, it.touched]).toEqual(["API_TOKEN", "write", [], []]);
 });
 
 test("authentication keeps at most 1,000 headers when one token comes in more spellings", async () => {

@@ -33,15 +33,22 @@ async function read(metrics: Metrics): Promise<Map<string, number>> {
   return metricsIn(await metrics.render(store));
 }
 
-test("observeRequest counts a response in every bucket from its duration upwards, in seconds", async () => {
+test("responses and commits are counted in every bucket from their duration upwards, in seconds, and failures from 0", async () => {
   const metrics = createMetrics(build);
+  metrics.addRoute("GET", "/a");
+  const labels = 'method="GET",route="/a"';
+  const failures = [500, 503].map((status) => `http_requests_total{${labels},status="${status}"}`);
+  const countsOf = (values: Map<string, number>) => failures.map((series) => values.get(series));
+  expect(countsOf(await read(metrics))).toEqual([0, 0]);
   for (const durationMs of [0.1, 0.5, 0.501, 1, 40, 5_000, 5_001]) {
-    metrics.observeRequest("GET", "/a", 200, durationMs);
+    metrics.observeRequest("GET", "/a", 503, durationMs);
   }
   metrics.observeRequest("GET", "/b", 200, 1);
+  metrics.observeCommit(3, 20);
+  metrics.observeCommit(5, 400);
   const values = await read(metrics);
+  expect(countsOf(values)).toEqual([0, 7]);
   const name = "http_request_duration_seconds";
-  const labels = 'method="GET",route="/a"';
   const buckets = [...values].filter(([series]) => /_seconds_bucket.*"\/a"/.test(series));
   const bounds = "0.0005 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 +Inf".split(" ");
   const counts = [2, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 6, 7];
@@ -50,75 +57,45 @@ test("observeRequest counts a response in every bucket from its duration upwards
   );
   expect(values.get(`${name}_count{${labels}}`)).toBe(7);
   expect(values.get(`${name}_sum{${labels}}`)).toBeCloseTo(10.043_101, 9);
-});
-
-test("observeCommit records the writes per commit and its duration in seconds", async () => {
-  const metrics = createMetrics(build);
-  metrics.observeCommit(3, 20);
-  metrics.observeCommit(5, 400);
-  const values = await read(metrics);
-  const writes = "user_api_commit_batch_size";
-  const duration = "user_api_commit_duration_seconds";
-  expect(values.get(`${writes}_sum`)).toBe(8);
-  expect(values.get(`${writes}_bucket{le="4"}`)).toBe(1);
-  expect(values.get(`${writes}_bucket{le="8"}`)).toBe(2);
+  const [writes, duration] = ["user_api_commit_batch_size", "user_api_commit_duration_seconds"];
+  for (const [series, value] of [
+    [`${writes}_sum`, 8],
+    [`${writes}_bucket{le="4"}`, 1],
+    [`${writes}_bucket{le="8"}`, 2],
+    [`${duration}_bucket{le="0.025"}`, 1],
+    [`${duration}_bucket{le="0.5"}`, 2],
+  ] as const)
+    expect([series, values.get(series)]).toEqual([series, value]);
   expect(values.get(`${duration}_sum`)).toBeCloseTo(0.42, 9);
-  expect(values.get(`${duration}_bucket{le="0.025"}`)).toBe(1);
-  expect(values.get(`${duration}_bucket{le="0.5"}`)).toBe(2);
 });
 
-// Dashboards and alerts of operators depend on these names.
-test("render has these metrics, of these types, before the first request", async () => {
+// That dashboards and alerts have what they use is in test/deploy/monitoring.test.ts.
+test("render has every metric with its type before the first request, and a counter only if its name says so", async () => {
   const text = await createMetrics(build).render(store);
-  expect([...text.matchAll(/^# TYPE (.+)$/gm)].map(([, type]) => type)).toEqual([
-    "process_cpu_seconds_total counter",
-    "process_resident_memory_bytes gauge",
-    "process_start_time_seconds gauge",
-    "user_api_build_info gauge",
-    "http_requests_total counter",
-    "http_request_duration_seconds histogram",
-    "user_api_commit_batch_size histogram",
-    "user_api_commit_duration_seconds histogram",
-    "user_api_dropped_log_lines_total counter",
-    "user_api_writable gauge",
-    "user_api_read_only gauge",
-    "user_api_waiting_clients gauge",
-    "user_api_unsent_bytes gauge",
-    "user_api_primary gauge",
-    "user_api_standby gauge",
-    "user_api_pending_writes gauge",
-    "user_api_database_bytes gauge",
-    "user_api_wal_bytes gauge",
-    "user_api_disk_free_bytes gauge",
-    "user_api_last_backup_timestamp_seconds gauge",
-    "user_api_archive_reachable gauge",
-    "user_api_archive_seconds_behind gauge",
-    "user_api_archive_bytes_behind gauge",
-    "user_api_archive_last_base_timestamp_seconds gauge",
-  ]);
-  expect(text).toContain(
-    '\nuser_api_commit_batch_size_bucket{le="+Inf"} 0\nuser_api_commit_batch_size_sum 0\n',
-  );
-  expect(text).toMatch(
-    /\n# HELP user_api_writable .+\n# TYPE user_api_writable gauge\nuser_api_writable 1\n/,
-  );
-  expect(text).toContain("\nuser_api_archive_seconds_behind 1.5\n");
-  expect(text).toContain("\nuser_api_archive_bytes_behind 4120\n");
-  expect(text).toContain('\nuser_api_build_info{version="1.2.3",commit="1cc9c668",schema="3"} 1\n');
+  const types = [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)];
+  expect(types).toHaveLength(24);
+  for (const [, name = "", type] of types) {
+    const isHistogram = /(?:_duration_seconds|_batch_size)$/.test(name);
+    const expected = name.endsWith("_total") ? "counter" : "gauge";
+    expect([name, type]).toEqual([name, isHistogram ? "histogram" : expected]);
+    expect(text).toContain(`# HELP ${name} `);
+  }
+  for (const line of [
+    ...['commit_batch_size_bucket{le="+Inf"} 0', "commit_batch_size_sum 0", "writable 1"],
+    ...["archive_seconds_behind 1.5", "archive_bytes_behind 4120", "primary 1", "standby 0"],
+    ...["archive_last_base_timestamp_seconds 1600000000", "waiting_clients 0"],
+    'build_info{version="1.2.3",commit="1cc9c668",schema="3"} 1',
+  ])
+    expect(text).toContain(`\nuser_api_${line}\n`);
 });
 
 test("render reports that the database cannot be written, and omits what is unknown", async () => {
-  const failing = {
-    ...store,
-    statistics: async () => ({ ...statistics, freeBytes: null, lastBackupS: null }),
-    archive: () => null,
-    checkUsable: () => Promise.reject(new Error("the disk is full")),
-  };
+  const unknown = async () => ({ ...statistics, freeBytes: null, lastBackupS: null });
+  const checkUsable = () => Promise.reject(new Error("the disk is full"));
+  const failing = { ...store, statistics: unknown, archive: () => null, checkUsable };
   const text = await createMetrics(build).render(failing);
   expect(text).toContain("\nuser_api_writable 0\n");
-  expect(text).not.toContain("user_api_disk_free_bytes");
-  expect(text).not.toContain("user_api_last_backup");
-  expect(text).not.toContain("user_api_archive");
+  expect(text).not.toMatch(/user_api_(?:disk_free_bytes|last_backup|archive)/);
 });
 
 test("render makes one text for all requests that arrive meanwhile", async () => {
@@ -141,15 +118,4 @@ test("render does not take a primary for a standby when it has lost the storage 
   for (const name of ["standby", "archive_reachable"])
     expect(text).toContain(`user_api_${name} 0\n`);
   expect(text).not.toContain("user_api_standby_seconds_behind");
-});
-
-test("addRoute exports the counters of failures at 0", async () => {
-  const metrics = createMetrics(build);
-  metrics.addRoute("GET", "/a");
-  const labels = 'method="GET",route="/a"';
-  const before = await read(metrics);
-  expect(before.get(`http_requests_total{${labels},status="500"}`)).toBe(0);
-  expect(before.get(`http_requests_total{${labels},status="503"}`)).toBe(0);
-  metrics.observeRequest("GET", "/a", 500, 1);
-  expect((await read(metrics)).get(`http_requests_total{${labels},status="500"}`)).toBe(1);
 });

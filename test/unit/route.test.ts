@@ -2,30 +2,9 @@ import { expect, spyOn, test } from "bun:test";
 import { Elysia } from "elysia";
 import { createReplaceableStore } from "../../src/domain/replaceable-store.ts";
 import { hashToken, newToken } from "../../src/domain/token.ts";
-import { allRoutes, createApp } from "../../src/http/app.ts";
-import { connectionsOf } from "../../src/http/limits/connections.ts";
-import { createDrain } from "../../src/http/limits/drain.ts";
-import { type Route, routesOf } from "../../src/http/routes/route.ts";
-
-const routes = routesOf(allRoutes());
-
-/** All routes, without checks. @returns a function that returns the bodies of two GETs */
-function createHandlers(services: object) {
-  const bodies: unknown[] = [];
-  const app = new Elysia()
-    .decorate("pipeline", async ({ handler }: Route, request: Request) => {
-      const head = { status: 200, headers: {} };
-      const call = { request, head, params: { id: 1 }, query: {}, token: { hash: "a" } };
-      bodies.push(await handler(call as never, services as never));
-      return new Response();
-    })
-    .use(allRoutes());
-  return async (path: string) => {
-    const get = () => app.handle(new Request(`http://localhost${path}`));
-    await Promise.allSettled([get(), get()]);
-    return bodies.splice(0);
-  };
-}
+import { allRoutes } from "../../src/http/app.ts";
+import { routesOf } from "../../src/http/routes/route.ts";
+import { makeApp } from "./app.ts";
 
 // Bun suspends a request whose response is a promise.
 test("a route returns its response in the same turn when the pipeline does", () => {
@@ -34,7 +13,7 @@ test("a route returns its response in the same turn when the pipeline does", () 
     expect(app.fetch(new Request(`http://localhost${path}`)), path).toBeInstanceOf(Response);
 });
 
-test("reads name their client to the store", async () => {
+test("reads name their client to the store", () => {
   const clients: unknown[] = [];
   const read = (_query: unknown, client: unknown) => {
     clients.push(client);
@@ -42,26 +21,16 @@ test("reads name their client to the store", async () => {
   };
   const reads = { list: read, get: read };
   const store = { users: reads, orders: reads };
-  const paths = routes.filter(
-    ({ method, path }) => method === "GET" && /\/(users|orders)\b/.test(path),
-  );
-  expect(paths).toHaveLength(4);
-  const getTwice = createHandlers({ store });
-  for (const { path } of paths) expect(await getTwice(path)).toEqual([]);
-  expect(clients).toEqual(Array(8).fill("a"));
+  for (const { method, path, hooks } of routesOf(allRoutes())) {
+    if (method !== "GET" || !/\/(users|orders)\b/.test(path)) continue;
+    const head = { status: 200, headers: {} };
+    const request = new Request(`http://localhost${path}`);
+    const call = { request, head, params: { id: 1 }, query: {}, token: { hash: "a" } };
+    const handle = () => hooks.defined.handler(call as never, { store } as never);
+    expect(handle, path).toThrow("read");
+  }
+  expect(clients).toEqual(Array(4).fill("a"));
 });
-
-function makeApp(log: object, stores = createReplaceableStore()) {
-  const metrics = { addRoute() {}, observeRequest() {}, addValidity() {} };
-  const config = { host: "localhost", corsOrigin: null, rateLimit: 0, apiToken: null };
-  const rest = {
-    stores,
-    connections: connectionsOf(new Set()),
-    drain: createDrain(),
-    now: () => new Date(),
-  };
-  return createApp({ ...rest, metrics, config, log } as never);
-}
 
 test("the response is only internal error when no response can be made", async () => {
   const lines: unknown[] = [];
@@ -82,7 +51,7 @@ test("a rejected request waits when its turn is over, unless it has a body of mo
     timeMs += 1.5;
     return timeMs;
   });
-  const app = makeApp({ enabled: () => false });
+  const app = makeApp();
   const answered: number[] = [];
   const send = async (bytes: number) => {
     const headers = { "content-length": `${bytes}` };
@@ -106,7 +75,7 @@ function makeLookups() {
   };
   const stores = createReplaceableStore();
   stores.replace({ secondsBehind: () => null, tokens: { find, touch: async () => {} } } as never);
-  const app = makeApp({ enabled: () => false, warn() {} }, stores);
+  const app = makeApp({}, {}, stores);
   return {
     valid,
     hold: () => lookups.push(Promise.withResolvers()),

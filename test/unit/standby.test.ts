@@ -1,16 +1,13 @@
 // What a server does while it is a standby, and while its store is replaced.
 import { afterAll, expect, spyOn, test } from "bun:test";
-import { readConfig } from "../../src/domain/config.ts";
 import { createReplaceableStore } from "../../src/domain/replaceable-store.ts";
 import { newToken } from "../../src/domain/token.ts";
-import { createApp } from "../../src/http/app.ts";
-import { connectionsOf } from "../../src/http/limits/connections.ts";
 import { createDrain } from "../../src/http/limits/drain.ts";
-import { createMetrics } from "../../src/http/metrics/metrics.ts";
 import { newUser } from "../contract/open.ts";
 import { document, expectDocumented } from "../http/documented.ts";
 import { openDatabase } from "../sqlite/open-database.ts";
 import { makeDirectory } from "../support/directory.ts";
+import { makeApp } from "./app.ts";
 
 const directory = makeDirectory();
 afterAll(() => directory[Symbol.dispose]());
@@ -25,16 +22,7 @@ function makeServer() {
   const events: string[] = [];
   const note = (event: string) => events.push(event);
   const drain = createDrain();
-  const app = createApp({
-    stores,
-    config: readConfig(environment),
-    log: { enabled: () => false, warn: note, error: note } as never,
-    now: () => new Date(),
-    metrics: createMetrics({ version: "", commit: "", schema: 1 }),
-    drain,
-    connections: connectionsOf(new Set()),
-    version: "0.0.0",
-  });
+  const app = makeApp({ warn: note, error: note }, environment, stores, drain);
   return {
     ...stores,
     events,

@@ -54,35 +54,30 @@ async function untilSent(): Promise<void> {
   while ((await unsentBytes()) > 0) await Bun.sleep(10);
 }
 
-function stall(path: string, token = server.writeToken): Promise<Socket> {
-  return sendOnly(server, rawRequest("GET", `/api/v1${path}`, { token, keepAlive: true }));
+function requestOf(path: string): string {
+  return rawRequest("GET", `/api/v1${path}`, { token: server.writeToken, keepAlive: true });
 }
+
+const stall = (path: string) => sendOnly(server, requestOf(path));
 
 /** Requests a page until the server cannot send it, since the operating system buffers several. */
 async function stallUntilUnsent(path: string): Promise<Socket> {
-  const before = await unsentBytes();
-  const request = rawRequest("GET", `/api/v1${path}`, {
-    token: server.writeToken,
-    keepAlive: true,
-  });
-  const served = () => metricOf(server, SERVED);
+  const [before, served] = [await unsentBytes(), () => metricOf(server, SERVED)];
   let pages = await served();
-  const socket = await sendOnly(server, request);
+  const socket = await stall(path);
   for (;;) {
     while ((await served()) === pages) await Bun.sleep(1);
     if ((await unsentBytes()) > before) return socket;
     pages = await served();
-    socket.write(request);
+    socket.write(requestOf(path));
   }
 }
 
 test.each([
   ["/users?limit=1000", RECORDS],
-  ["/users?sort=-id&limit=1000&offset=1", RECORDS],
-  ["/users?after=10&limit=1000", RECORDS],
+  ["/users?sort=-id&limit=1000&after=70", RECORDS],
   ["/orders?limit=67", RECORDS],
   ["/orders?status=pending&sort=-id&limit=1000", RECORDS],
-  ["/orders?user_id=1&limit=1000", RECORDS],
   ["/orders?user_id=1&status=pending&limit=1000&offset=1", RECORDS],
   ["/changes?include=record&limit=1000", 2 * RECORDS],
 ])("GET %s returns 400 with a limit that is allowed when it exceeds 4 MiB", async (path, total) => {
@@ -91,20 +86,10 @@ test.each([
   const problem = "must be at most 50 here, since the page would exceed 4 MiB";
   expect([status, json.error]).toEqual([400, `Validation failed: limit ${problem}`]);
   expect(json.meta.allowed).toEqual({ limit });
-  expect(json.meta.problems).toEqual([
-    { field: "limit", code: "range", problem, min: 1, max: limit },
-  ]);
   const page = await server.call("GET", path.replace(/limit=\d+/, `limit=${limit}`));
   expect(page.status).toBe(200);
   expect(page.json.data).toHaveLength(limit);
   expect(page.json.meta).toMatchObject({ total, limit });
-});
-
-test("HEAD of a large page has no body and leaves nothing unsent", async () => {
-  const { status, text, headers } = await server.call("HEAD", "/users?limit=60");
-  expect([status, text]).toEqual([200, ""]);
-  expect(headers.get("content-type")).toBe("application/json");
-  await untilSent();
 });
 
 test("large pages return 503 and small ones 200 when other clients of the token stop reading", async () => {
@@ -140,11 +125,13 @@ test("clients that wait for the same changes share a page, which is counted once
   expect(pages[0]?.json.data).toHaveLength(50);
 });
 
-test("the server frees a large page when its client disconnects before it is built", async () => {
+test("the server frees a large page when its client disconnects before it is built, or sends HEAD", async () => {
   for (let round = 0; round < 2; round += 1) {
     const clients = await Promise.all(Array.from({ length: 4 }, () => stall("/users?limit=60")));
     for (const client of clients) client.destroy();
   }
+  const head = await server.call("HEAD", "/users?limit=60");
+  expect([head.status, head.text]).toEqual([200, ""]);
   await untilSent();
   expect((await server.call("GET", "/users?limit=60")).status).toBe(200);
 });

@@ -10,43 +10,41 @@ const tagList = (length: number) => `${'"1",'.repeat(length - 1)}"2"`;
 /** Neither `*` nor a list of at most 100 entity tags. Some contain `"2"`, the stored version. */
 const malformed = [...`2|"2|"2" "1"|'2'|w/"2"|W/2|**|*, "2"|,`.split("|"), tagList(101)];
 
-/** Values of the headers, and the statuses of a GET of a record at version 2, and of a change of it. */
-interface Precondition {
-  readonly when: string;
-  readonly ifMatch?: string[];
-  readonly ifNoneMatch?: string[];
-  readonly get: number;
-  readonly change: number;
-}
-
 const current = ['"2"', "*", '"x",W/"2" , "2"', ', "2",,"4" ,', '"a,b", "2"', tagList(100)];
 const other = ['"1"', '"1", "3"', 'W/"2"', '""', '"02"', '"+2"', '"2.0"', '"*"', '"\xe9"'];
 const both = ['"2"', "*"];
-const preconditions: Precondition[] = [
-  { when: "If-Match has the version", ifMatch: current, get: 200, change: 200 },
-  { when: "If-Match has another version", ifMatch: other, get: 412, change: 412 },
-  { when: "If-Match is malformed", ifMatch: malformed, get: 400, change: 400 },
-  {
-    when: "If-None-Match has another",
-    ifNoneMatch: ['"0"', '"1", "3"', '"*"'],
-    get: 200,
-    change: 200,
-  },
-  { when: "If-None-Match has it", ifNoneMatch: ['"7",W/"2"', ...both], get: 304, change: 412 },
-  { when: "If-None-Match is malformed", ifNoneMatch: malformed, get: 400, change: 400 },
+const none = [null];
+type Tags = readonly (string | null)[];
+/** Values of the headers, and the statuses of a GET of a record at version 2, and of a change of it. */
+const preconditions: [
+  when: string,
+  ifMatch: Tags,
+  ifNoneMatch: Tags,
+  get: number,
+  change: number,
+][] = [
+  ["If-Match has the version", current, none, 200, 200],
+  ["If-Match has another version", other, none, 412, 412],
+  ["If-Match is malformed", malformed, none, 400, 400],
+  ["If-None-Match has another", none, ['"0"', '"1", "3"', '"*"'], 200, 200],
+  ["If-None-Match has it", none, ['"7",W/"2"', ...both], 304, 412],
+  ["If-None-Match is malformed", none, malformed, 400, 400],
   // If-Match comes first (RFC 9110 §13.2.2).
-  { when: "only If-Match fails", ifMatch: ['"1"'], ifNoneMatch: ['"1"'], get: 412, change: 412 },
-  { when: "both fail", ifMatch: ['"1"'], ifNoneMatch: ['"2"'], get: 412, change: 412 },
-  { when: "only If-None-Match fails", ifMatch: both, ifNoneMatch: both, get: 304, change: 412 },
-  { when: "neither fails", ifMatch: ['"2"'], ifNoneMatch: ['"1"'], get: 200, change: 200 },
+  ["only If-Match fails", ['"1"'], ['"1"'], 412, 412],
+  ["both fail", ['"1"'], ['"2"'], 412, 412],
+  ["only If-None-Match fails", both, both, 304, 412],
+  ["neither fails", ['"2"'], ['"1"'], 200, 200],
 ];
 
 type Headers = Record<string, string>;
 
-function headersOf({ ifMatch, ifNoneMatch }: Precondition): Headers[] {
-  const one = ifMatch?.map((tags) => ({ "if-match": tags })) ?? [{}];
-  const other = ifNoneMatch?.map((tags) => ({ "if-none-match": tags })) ?? [{}];
-  return one.flatMap((first) => other.map((second) => ({ ...first, ...second })));
+function headersOf(ifMatch: Tags, ifNoneMatch: Tags): Headers[] {
+  return ifMatch.flatMap((one) =>
+    ifNoneMatch.map((other) => ({
+      ...(one !== null && { "if-match": one }),
+      ...(other !== null && { "if-none-match": other }),
+    })),
+  );
 }
 
 /** Checks the status, and what each response with this status has. */
@@ -55,17 +53,12 @@ function expectStatus(response: TestResponse, status: number, headers: Headers):
   if (status === 304) {
     expect(response.text).toBe("");
     expect(response.headers.get("etag")).toBe('"2"');
-    expect(response.headers.get("cache-control")).toBe("private, no-cache");
-    expect(response.headers.has("x-request-id")).toBe(true);
     expect(response.headers.has("content-type")).toBe(false);
   }
   if (status === 400) {
     const name = "if-match" in headers ? "If-Match" : "If-None-Match";
-    expectError(
-      response,
-      400,
-      `Validation failed: ${name} must be * or a list of at most 100 entity tags such as "1", with the quotes`,
-    );
+    const rule = 'must be * or a list of at most 100 entity tags such as "1", with the quotes';
+    expectError(response, 400, `Validation failed: ${name} ${rule}`);
   }
   if (status === 412) {
     expectError(response, 412, /./);
@@ -94,41 +87,37 @@ describe.each([
     return server.call(method, path, { ...(body && { body }), headers });
   };
 
-  test.each(preconditions)("GET returns $get when $when", async (precondition) => {
-    const path = await make();
-    for (const headers of headersOf(precondition)) {
-      expectStatus(await send("GET", path, headers), precondition.get, headers);
-    }
-  });
-
-  test.each(preconditions)("a change returns $change when $when", async (precondition) => {
-    for (const method of methods) {
-      let path = await make();
-      const before = await stored(server, path);
-      for (const headers of headersOf(precondition)) {
-        const response = await send(method, path, headers);
-        expectStatus(response, precondition.change, headers);
-        if (response.status !== 200) continue;
-        const after = await server.call("GET", path);
-        if (method === "DELETE") expect(after.status).toBe(404);
-        else expect([after.text, after.headers.get("etag")]).toEqual([response.text, '"3"']);
-        path = await make();
+  test.each(preconditions)(
+    "GET and a change return what RFC 9110 says when %s",
+    async (_when, ifMatch, ifNoneMatch, get, change) => {
+      for (const method of ["GET", ...methods] as const) {
+        const status = method === "GET" ? get : change;
+        let path = await make();
+        const before = await stored(server, path);
+        for (const headers of headersOf(ifMatch, ifNoneMatch)) {
+          const response = await send(method, path, headers);
+          expectStatus(response, status, headers);
+          if (method === "GET" || status !== 200) continue;
+          const after = await server.call("GET", path);
+          if (method === "DELETE") expect(after.status).toBe(404);
+          else expect([after.text, after.headers.get("etag")]).toEqual([response.text, '"3"']);
+          path = await make();
+        }
+        if (status !== 200) expect(await stored(server, path)).toEqual(before);
       }
-      if (precondition.change !== 200) expect(await stored(server, path)).toEqual(before);
-    }
-  });
+    },
+  );
 
   test("a 412 names the precondition that failed", async () => {
     const path = await make();
-    const errors = [
+    for (const [headers, error] of [
       [{ "if-match": '"1"' }, "the record has changed: it is at version 2"],
       [
         { "if-match": 'W/"2"' },
         "If-Match never matches a weak entity tag: send the tag without W/",
       ],
       [{ "if-none-match": "*" }, "If-None-Match matches the record: it is at version 2"],
-    ] as const;
-    for (const [headers, error] of errors) {
+    ] as const) {
       const { status, json } = await server.call("PATCH", path, { body: {}, headers });
       expect([status, json.error]).toEqual([412, error]);
     }
@@ -140,14 +129,10 @@ test.each(["/users", "/orders"])(
   async (path) => {
     const { id } = path === "/users" ? user : await newOrder(server, user.id);
     const etag = (await server.call("GET", `${path}/${id}`)).headers.get("etag") ?? "";
-    const responses = await Promise.all(
-      ["a", "b", "c", "d"].map((who) =>
-        server.call("PATCH", `${path}/${id}`, {
-          body: { metadata: { who } },
-          headers: { "if-match": etag },
-        }),
-      ),
-    );
+    const headers = { "if-match": etag };
+    const edit = (who: string) =>
+      server.call("PATCH", `${path}/${id}`, { body: { metadata: { who } }, headers });
+    const responses = await Promise.all(["a", "b", "c", "d"].map(edit));
     expect(responses.map(({ status }) => status).sort()).toEqual([200, 412, 412, 412]);
     const won = responses.find(({ status }) => status === 200);
     expect((await server.call("GET", `${path}/${id}`)).text).toBe(won?.text as string);

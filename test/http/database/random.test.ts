@@ -64,25 +64,10 @@ function near(value: unknown): Arbitrary<unknown> {
   return orWild(record, wildValue);
 }
 
-const words = [
-  "1",
-  "2",
-  "0",
-  "50",
-  "-id",
-  "paid",
-  "record",
-  "R-1",
-  '"1"',
-  "*",
-  "2026-01-01T00:00:00Z",
-];
-const types = [
-  "application/json",
-  "application/merge-patch+json",
-  "text/plain",
-  "APPLICATION/JSON",
-];
+const words = '1 2 0 50 -id paid record R-1 "1" * 2026-01-01T00:00:00Z'.split(" ");
+const types = "application/json application/merge-patch+json text/plain APPLICATION/JSON".split(
+  " ",
+);
 
 // `call` throws if a response is not as documented.
 test.each(operations)(

@@ -3,26 +3,11 @@ import { afterAll, expect, test } from "bun:test";
 import { type CopySource, copiedTables } from "../../../src/domain/copy.ts";
 import { withStore } from "../../support/open-store.ts";
 import { againstPostgres } from "../backend.ts";
-import { expectError, newEmail, newOrder, newUser } from "../make.ts";
+import { expectError, newEmail, newOrder, newUser, stored } from "../make.ts";
 import { startReplica, startServer, type TestServer } from "../server.ts";
 
-const settings = { READ_ONLY: "true" };
-
-/** @returns a server on the database of another one, with the same tokens */
-function startReadOnly(server: TestServer): Promise<TestServer> {
-  return startReplica(server.database, settings, server);
-}
-
 const reads = ["/users", "/users/1", "/orders", "/orders?user_id=1&status=pending", "/changes"];
-
-async function readAll(server: TestServer): Promise<string[]> {
-  const texts: string[] = [];
-  for (const path of reads) {
-    const { status, text } = await server.call("GET", path);
-    texts.push(`${path} ${status} ${text}`);
-  }
-  return texts;
-}
+const readAll = (on: TestServer) => stored(on, ...reads);
 
 /** @returns all rows of the database */
 function rowsOf(url: string): Promise<unknown[]> {
@@ -33,18 +18,6 @@ function rowsOf(url: string): Promise<unknown[]> {
   return withStore(url, (store) => store.withCopySource(read), { mode: "read" });
 }
 
-function writesTo(order: { readonly id: number; readonly user_id: number }) {
-  const item = { sku: "A-1", quantity: 1, unit_price: 100 };
-  return [
-    ["POST", "/users", { email: newEmail() }],
-    ["PATCH", "/users/1", { name: "Bea" }],
-    ["PUT", "/users/1", { email: newEmail() }],
-    ["DELETE", "/users/2", undefined],
-    ["POST", "/orders", { user_id: order.user_id, currency: "EUR", items: [item] }],
-    ["PATCH", `/orders/${order.id}`, { status: "paid" }],
-  ] as const;
-}
-
 const gauges = async (on: TestServer) =>
   (await on.call("GET", "/metrics")).text.match(/^user_api_(?:writable|read_only) .*$/gm);
 
@@ -52,19 +25,27 @@ const server = await startServer();
 const { id } = await newUser(server);
 await newUser(server);
 const order = await newOrder(server, id);
+const writes = [
+  ["POST", "/users", { email: newEmail() }],
+  ["PATCH", "/users/1", { name: "Bea" }],
+  ["PUT", "/users/1", { email: newEmail() }],
+  ["DELETE", "/users/2", undefined],
+  ["POST", "/orders", { user_id: id, currency: "EUR", items: order.items }],
+  ["PATCH", `/orders/${order.id}`, { status: "paid" }],
+] as const;
 const texts = await readAll(server);
 const { feed } = (await server.call("GET", "/changes")).json.meta;
 const gaugesBefore = await gauges(server);
 await server.stop();
 const rows = await rowsOf(server.database);
-const readOnly = await startReadOnly(server);
+const readOnly = await startReplica(server.database, { READ_ONLY: "true" }, server);
 afterAll(async () => {
   await readOnly[Symbol.asyncDispose]();
   await server[Symbol.asyncDispose]();
 });
 
 test("a read-only server serves reads, and rejects every write of a token that may write with 503", async () => {
-  for (const [method, path, body] of writesTo(order)) {
+  for (const [method, path, body] of writes) {
     const response = await readOnly.call(method, path, body === undefined ? {} : { body });
     expectError(response, 503, "the server is read-only at the moment");
     expect(response.headers.get("retry-after")).toBe("2");

@@ -12,12 +12,6 @@ export const token = newToken();
 
 type Settings = Readonly<Record<string, string>>;
 
-interface User {
-  readonly id: number;
-  readonly email: string;
-  readonly name: string;
-}
-
 /**
  * A bucket, and a directory for databases. Servers are killed at the end.
  * @param archive whether the archive is in the bucket or in a directory
@@ -59,7 +53,7 @@ export async function makePlace(
       const restored = await runBinary(command, environment);
       expect([restored.code, restored.stderr]).toEqual([0, ""]);
       using db = new Database(path, { readonly: true });
-      return db.prepare<User, []>("select id, email, name from users order by id").all();
+      return db.prepare("select id, email, name from users order by id").all();
     },
     [Symbol.asyncDispose]: () => kept.disposeAsync(),
   };

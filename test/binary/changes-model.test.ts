@@ -1,15 +1,15 @@
 // Records, lists and the change feed on SQLite, with a service that is killed under load. The page cache survives a killed
 // process: sync.test.ts tests the disk.
-import { expect, test } from "bun:test";
+import { expect } from "bun:test";
 import { runChangesModel } from "../support/changes-model.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { isLong } from "../support/long.ts";
-import { binary } from "../support/program.ts";
+import { test } from "./on-binary.ts";
 
 /** How long records change: `CHANGES_MODEL_SECONDS` for a longer run. */
 const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? (isLong ? 10 : 4));
 
-test.skipIf(binary === "")(
+test(
   "Acknowledged writes are stored exactly once, and changes are in order, when the service is killed again and again",
   async () => {
     using directory = makeDirectory();

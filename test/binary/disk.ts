@@ -1,8 +1,9 @@
-/** Disks of a known size, and records that fill them. */
+/** Disks of a known size, records that fill them, and the health of a server on one. */
 import { Database } from "bun:sqlite";
 import { expect } from "bun:test";
 import { closeSync, openSync, writeSync } from "node:fs";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/file/connection.ts";
+import type { TestServer } from "../http/server.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 
 function succeeds(...command: string[]): boolean {
@@ -25,7 +26,6 @@ export function mountDisk(bytes: number): TemporaryDirectory | null {
   };
 }
 
-/** Writes a file until there is no space left, not even for one page. */
 export function fillDisk(path: string): void {
   const file = openSync(path, "w");
   try {
@@ -52,3 +52,16 @@ export function fillLog(database: string): void {
 export const largeMetadata: Readonly<Record<string, string>> = Object.fromEntries(
   Array.from({ length: 50 }, (_, at) => [`note ${at}`, "n".repeat(500)]),
 );
+
+/** The health check reuses its last result for up to five seconds. */
+const TIMEOUT_MS = 40_000;
+
+export async function untilHealth(server: TestServer, wanted: number): Promise<void> {
+  const deadlineMs = performance.now() + TIMEOUT_MS;
+  for (;;) {
+    const { status } = await server.call("GET", "/health", { token: null });
+    if (status === wanted) return;
+    if (performance.now() > deadlineMs) throw new Error(`health stays at ${status}`);
+    await Bun.sleep(50);
+  }
+}

@@ -1,13 +1,12 @@
 // Commands that read an archive whose objects were changed, or whose storage lies: they end, with one line, in little
 // memory, and write nothing but the database.
-import { test } from "bun:test";
 import { join } from "node:path";
 import { decodeJson, encodeJson } from "../../src/sqlite/archive/format.ts";
-import { againstBinary } from "../http/server.ts";
 import { type S3Server, startS3Server } from "../object-storage/s3-server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { createUser, makePlace, stop, token, urlOf } from "./archived-place.ts";
 import { expectHarmless, forEachInput, makePicker } from "./hostile.ts";
+import { test } from "./on-binary.ts";
 
 /** Numbers, texts and values that no archive has. */
 const strange: readonly unknown[] = [
@@ -87,40 +86,36 @@ const lies: readonly S3Server["misbehave"][] = [
 ];
 const commands = ["restore --from", "archive check --archive-url", "serve --archive-url"];
 
-test.if(againstBinary)(
-  "commands end with one line when archives or their storage were changed",
-  async () => {
-    const settings = { ARCHIVE_URL: "s3://bucket/shop", ARCHIVE_COMMIT: "sync" };
-    await using origin = await makePlace(settings);
-    for (let start = 0; start < 2; start += 1) {
-      const server = origin.start();
-      const url = await urlOf(server);
-      for (let at = 0; at < 5; at += 1) await createUser(url);
-      await stop(server);
-    }
-    const bomb = Bun.zstdCompressSync(new Uint8Array(500e6));
-    await forEachInput(16, [...Array(64).keys()], async (seed) => {
-      await using storage = await startS3Server();
-      using directory = makeDirectory();
-      for (const [key, object] of origin.storage.objects) storage.objects.set(key, object);
-      const what = mutate(seed, storage.objects, bomb);
-      storage.misbehave = lies[seed % 14] ?? (() => null);
-      // The same objects in a directory.
-      const isInDirectory = seed % 4 === 3;
-      for (const [key, { body }] of isInDirectory ? storage.objects : [])
-        if (!key.includes("..")) await Bun.write(join(directory.path, key), body);
-      const url = isInDirectory ? `file://${directory.at("shop")}` : settings.ARCHIVE_URL;
-      await expectHarmless({
-        what: `${seed}: ${what}`,
-        args: `${commands[seed % commands.length]} ${url}`.split(" "),
-        env: {
-          ...storage.environment,
-          ...{ ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing", API_TOKEN: token },
-        },
-        codes: [0, 1],
-        made: /^a\.db/,
-      });
+test("commands end with one line when archives or their storage were changed", async () => {
+  const settings = { ARCHIVE_URL: "s3://bucket/shop", ARCHIVE_COMMIT: "sync" };
+  await using origin = await makePlace(settings);
+  for (let start = 0; start < 2; start += 1) {
+    const server = origin.start();
+    const url = await urlOf(server);
+    for (let at = 0; at < 5; at += 1) await createUser(url);
+    await stop(server);
+  }
+  const bomb = Bun.zstdCompressSync(new Uint8Array(500e6));
+  await forEachInput(16, [...Array(64).keys()], async (seed) => {
+    await using storage = await startS3Server();
+    using directory = makeDirectory();
+    for (const [key, object] of origin.storage.objects) storage.objects.set(key, object);
+    const what = mutate(seed, storage.objects, bomb);
+    storage.misbehave = lies[seed % 14] ?? (() => null);
+    // The same objects in a directory.
+    const isInDirectory = seed % 4 === 3;
+    for (const [key, { body }] of isInDirectory ? storage.objects : [])
+      if (!key.includes("..")) await Bun.write(join(directory.path, key), body);
+    const url = isInDirectory ? `file://${directory.at("shop")}` : settings.ARCHIVE_URL;
+    await expectHarmless({
+      what: `${seed}: ${what}`,
+      args: `${commands[seed % commands.length]} ${url}`.split(" "),
+      env: {
+        ...storage.environment,
+        ...{ ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing", API_TOKEN: token },
+      },
+      codes: [0, 1],
+      made: /^a\.db/,
     });
-  },
-  600_000,
-);
+  });
+});

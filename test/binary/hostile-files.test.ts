@@ -1,20 +1,14 @@
 // Database files and backups that others have made: a command ends soon, with one line, and does nothing that the file
 // says. test/cli/damage.test.ts has what they say about damage.
-import { afterAll, beforeAll, test } from "bun:test";
 import { mkdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
 import { writeIntact } from "../cli/intact-database.ts";
-import { againstBinary } from "../http/server.ts";
 import { runSql } from "../sqlite/open-database.ts";
 import { PAGE_BYTES, rootPageOf } from "../support/damage.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectHarmless, forEachInput, makePicker } from "./hostile.ts";
+import { test } from "./on-binary.ts";
 
-const directory = makeDirectory();
 let bytes: Buffer;
-beforeAll(async () => {
-  if (againstBinary) bytes = await writeIntact(directory.at("intact.db"), 400);
-});
-afterAll(() => directory[Symbol.dispose]());
 
 const commands = {
   check: "check",
@@ -37,7 +31,6 @@ const damaged: Expected = { ...rejected, serve: [0, 1] };
 interface Input {
   readonly what: string;
   readonly expected: Expected;
-  /** Writes the file. */
   put(path: string): void;
 }
 
@@ -119,7 +112,6 @@ const crafted: readonly Input[] = [
   ...["sqlite_schema", "sqlite_stat1", "feed"].map((table) => withTree(table, 17, rejected)),
 ];
 
-/** Two commands for each seed. */
 function commandsFor(seed: number): Expected {
   const names = Object.keys(commands);
   return Object.fromEntries([seed, seed + 3].map((at) => [names[at % names.length], [0, 1]]));
@@ -168,21 +160,19 @@ const places: readonly (readonly [what: string, put: Input["put"]])[] = [
   ),
 ];
 
-test.if(againstBinary)(
-  "commands end soon with one line when a file is hostile",
-  async () => {
-    const odd = places.map(([what, put], at) => ({ what, expected: commandsFor(at), put }));
-    const inputs = [...crafted, ...odd, ...Array.from({ length: 100 }, (_, at) => withChanges(at))];
-    await forEachInput(2, inputs, async ({ what, expected, put }) => {
-      for (const [command, codes] of Object.entries(expected) as [Command, readonly number[]][])
-        await expectHarmless({
-          what,
-          args: commands[command].split(" "),
-          codes,
-          made: /^([be]\.db|c\.db|r\.db(-serving)?|e\.db\.sha256|a\.db[-.].*)$/,
-          prepare: (data) => put(`${data}/a.db`),
-        });
-    });
-  },
-  300_000,
-);
+test("commands end soon with one line when a file is hostile", async () => {
+  using directory = makeDirectory();
+  bytes = await writeIntact(directory.at("intact.db"), 400);
+  const odd = places.map(([what, put], at) => ({ what, expected: commandsFor(at), put }));
+  const inputs = [...crafted, ...odd, ...Array.from({ length: 100 }, (_, at) => withChanges(at))];
+  await forEachInput(2, inputs, async ({ what, expected, put }) => {
+    for (const [command, codes] of Object.entries(expected) as [Command, readonly number[]][])
+      await expectHarmless({
+        what,
+        args: commands[command].split(" "),
+        codes,
+        made: /^([be]\.db|c\.db|r\.db(-serving)?|e\.db\.sha256|a\.db[-.].*)$/,
+        prepare: (data) => put(`${data}/a.db`),
+      });
+  });
+});

@@ -1,5 +1,5 @@
 // Files to import, and files that others create while a command runs.
-import { afterAll, beforeAll, test } from "bun:test";
+import { afterAll, beforeAll } from "bun:test";
 import {
   copyFileSync,
   lchownSync,
@@ -14,13 +14,13 @@ import { againstBinary } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { binary, startProgram } from "../support/program.ts";
 import { escapes, expectHarmless, forEachInput } from "./hostile.ts";
+import { test, testIf } from "./on-binary.ts";
 
 const JOBS = 3;
 /** Neither root nor the owner of a file. */
 const OTHER = 4321;
 
 const at = makeDirectory();
-/** A database, and an archive of one. */
 const database = at.at("a.db");
 const archive = `file://${at.at("archive")}`;
 beforeAll(async () => {
@@ -71,26 +71,22 @@ const imports = [
   "import orders --dry-run",
 ];
 
-test.if(againstBinary)(
-  "imports end with one line for each kind of problem",
-  async () => {
-    const formats = ["ndjson", "csv"];
-    const inputs = contents.flatMap((make) => formats.map((format) => ({ make, format })));
-    await forEachInput(JOBS, inputs, async ({ make, format }, number) => {
-      const path = at.at(`${number}.${format}`);
-      writeFileSync(path, make());
-      await expectHarmless({
-        what: `${make}`,
-        args: [...`${imports[number % imports.length]}`.split(" "), path],
-        codes: [0, 1],
-        maxLines: 22,
-        made: /^(a\.db-\w+|r)$/,
-        prepare: (data) => copyFileSync(database, `${data}/a.db`),
-      });
+test("imports end with one line for each kind of problem", async () => {
+  const formats = ["ndjson", "csv"];
+  const inputs = contents.flatMap((make) => formats.map((format) => ({ make, format })));
+  await forEachInput(JOBS, inputs, async ({ make, format }, number) => {
+    const path = at.at(`${number}.${format}`);
+    writeFileSync(path, make());
+    await expectHarmless({
+      what: `${make}`,
+      args: [...`${imports[number % imports.length]}`.split(" "), path],
+      codes: [0, 1],
+      maxLines: 22,
+      made: /^(a\.db-\w+|r)$/,
+      prepare: (data) => copyFileSync(database, `${data}/a.db`),
     });
-  },
-  300_000,
-);
+  });
+});
 
 /** Commands that write a file `o`, or next to it. */
 const writers = [
@@ -132,27 +128,23 @@ function plant(directory: string, [suffixes, put]: (typeof planted)[number]): vo
   }
 }
 
-test.skipIf(!againstBinary || process.getuid?.() !== 0)(
-  "commands write nowhere else when others create files next to theirs",
-  async () => {
-    const inputs = writers.flatMap((command) =>
-      planted.flatMap((each) => [true, false].map((isFirst) => ({ command, each, isFirst }))),
-    );
-    await forEachInput(JOBS, inputs, async ({ command, each, isFirst }) => {
-      await expectHarmless({
-        what: `${each}`,
-        args: command.split(" "),
-        codes: [0, 1],
-        maxLines: 3,
-        made: /^(o|a\.db[-.])/,
-        prepare(data) {
-          copyFileSync(database, `${data}/a.db`);
-          writeFileSync(`${data}/in.ndjson`, `${user}\n{"email":1}\n`);
-          if (isFirst) plant(data, each);
-        },
-        meanwhile: (data) => plant(data, each),
-      });
+testIf(process.getuid?.() === 0)("commands use no file that others plant", async () => {
+  const inputs = writers.flatMap((command) =>
+    planted.flatMap((each) => [true, false].map((isFirst) => ({ command, each, isFirst }))),
+  );
+  await forEachInput(JOBS, inputs, async ({ command, each, isFirst }) => {
+    await expectHarmless({
+      what: `${each}`,
+      args: command.split(" "),
+      codes: [0, 1],
+      maxLines: 3,
+      made: /^(o|a\.db[-.])/,
+      prepare(data) {
+        copyFileSync(database, `${data}/a.db`);
+        writeFileSync(`${data}/in.ndjson`, `${user}\n{"email":1}\n`);
+        if (isFirst) plant(data, each);
+      },
+      meanwhile: (data) => plant(data, each),
     });
-  },
-  300_000,
-);
+  });
+});

@@ -1,11 +1,11 @@
 // Servers that are no PostgreSQL and no S3, or lie: commands end soon with one line, and follow nothing that they say.
-import { expect, test } from "bun:test";
+import { expect } from "bun:test";
 import { writeFileSync } from "node:fs";
-import { againstBinary } from "../http/server.ts";
 import { escapes, expectHarmless, forEachInput, makePicker, startAnswering } from "./hostile.ts";
+import { test } from "./on-binary.ts";
 
 /** Most wait for timeouts. */
-const JOBS = 16;
+const JOBS = 48;
 const seeds = [...Array(90).keys()];
 
 /** A number of PostgreSQL with four bytes, as text in Latin-1. */
@@ -64,21 +64,17 @@ const commands = [
   ...["changes", "person export 1", "copy --to c.db"],
 ];
 
-test.if(againstBinary)(
-  "commands end with one line when another PostgreSQL answers",
-  async () => {
-    await forEachInput(JOBS, seeds, async (seed) => {
-      await using server = await startAnswering(answerOfPostgres(seed));
-      await expectHarmless({
-        what: `answer ${seed} of PostgreSQL`,
-        args: `${commands[seed % commands.length]}`.split(" "),
-        env: { DATABASE_URL: `postgres://ann:hidden@${server.host}/x` },
-        prepare: (data) => writeFileSync(`${data}/in.ndjson`, '{"email":"a@b.cd"}\n'),
-      });
+test("commands end with one line when another PostgreSQL answers", async () => {
+  await forEachInput(JOBS, seeds, async (seed) => {
+    await using server = await startAnswering(answerOfPostgres(seed));
+    await expectHarmless({
+      what: `answer ${seed} of PostgreSQL`,
+      args: `${commands[seed % commands.length]}`.split(" "),
+      env: { DATABASE_URL: `postgres://ann:hidden@${server.host}/x` },
+      prepare: (data) => writeFileSync(`${data}/in.ndjson`, '{"email":"a@b.cd"}\n'),
     });
-  },
-  300_000,
-);
+  });
+});
 
 const entry = (name: string) =>
   `<Contents><Key>${name}</Key><LastModified>${escapes}</LastModified><Size>9</Size></Contents>`;
@@ -128,29 +124,25 @@ const archiveCommands = [
   "serve --standby",
 ];
 
-test.if(againstBinary)(
-  "commands end with one line when another object storage answers",
-  async () => {
-    // Whoever is sent to another server would give it the credentials.
-    const nothing = new Uint8Array();
-    await using elsewhere = await startAnswering({ first: nothing, later: nothing, after: "end" });
-    await forEachInput(JOBS, seeds, async (seed) => {
-      await using server = await startAnswering(answerOfS3(seed, elsewhere.host));
-      const args = `${archiveCommands[seed % archiveCommands.length]}`.split(" ");
-      await expectHarmless({
-        what: `answer ${seed} of S3`,
-        args,
-        // A standby waits for an archive.
-        codes: args.includes("--standby") ? [0, 1] : [1],
-        made: /^a\.db/,
-        env: {
-          ...{ ARCHIVE_URL: "s3://bucket", ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing" },
-          ...{ S3_ENDPOINT: `http://${server.host}`, S3_REGION: "us-east-1" },
-          ...{ S3_ACCESS_KEY_ID: "key", S3_SECRET_ACCESS_KEY: "hidden" },
-        },
-      });
+test("commands end with one line when another object storage answers", async () => {
+  // Whoever is sent to another server would give it the credentials.
+  const nothing = new Uint8Array();
+  await using elsewhere = await startAnswering({ first: nothing, later: nothing, after: "end" });
+  await forEachInput(JOBS, seeds, async (seed) => {
+    await using server = await startAnswering(answerOfS3(seed, elsewhere.host));
+    const args = `${archiveCommands[seed % archiveCommands.length]}`.split(" ");
+    await expectHarmless({
+      what: `answer ${seed} of S3`,
+      args,
+      // A standby waits for an archive.
+      codes: args.includes("--standby") ? [0, 1] : [1],
+      made: /^a\.db/,
+      env: {
+        ...{ ARCHIVE_URL: "s3://bucket", ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing" },
+        ...{ S3_ENDPOINT: `http://${server.host}`, S3_REGION: "us-east-1" },
+        ...{ S3_ACCESS_KEY_ID: "key", S3_SECRET_ACCESS_KEY: "hidden" },
+      },
     });
-    expect(elsewhere.connections()).toBe(0);
-  },
-  300_000,
-);
+  });
+  expect(elsewhere.connections()).toBe(0);
+});

@@ -33,7 +33,6 @@ interface Run {
   readonly meanwhile?: (directory: string) => void;
 }
 
-/** @returns the files in a directory, with what changes when they are written to */
 function treeOf(directory: string): string[] {
   return readdirSync(directory).map((name) => {
     const { mode, size, mtimeMs } = lstatSync(join(directory, name));

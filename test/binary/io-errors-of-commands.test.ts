@@ -1,14 +1,13 @@
 // Makes the first, second, third … system call of each kind fail while a program starts, stops, checks or backs up. It
 // must do its work, or exit with one error line and leave nothing behind.
-import { Database } from "bun:sqlite";
-import { describe, test } from "bun:test";
+import { describe } from "bun:test";
 import { readdirSync } from "node:fs";
 import { newToken } from "../../src/domain/token.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { sendCall, startReplica, type TestServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
-import { binary, runProgram, startProgram } from "../support/program.ts";
-import { untilHealth } from "./health.ts";
+import { binary, startProgram } from "../support/program.ts";
+import { untilHealth } from "./disk.ts";
 import {
   acknowledgeUser,
   type Base,
@@ -16,20 +15,28 @@ import {
   failEachCall,
   faultOf,
   findLost,
-  isUnavailable,
+  isIntact,
   type Kind,
   map,
   messageOf,
+  noteCreated,
   nothingAcknowledged,
   type Outcome,
   open,
   read,
-  timeoutMs,
   truncate,
   useBase,
   writing,
 } from "./io-errors.ts";
-import { type Fault, inject, readInjected, skipTraced, startOptionsOf } from "./strace.ts";
+import { test } from "./on-binary.ts";
+import {
+  type Fault,
+  inject,
+  readInjected,
+  runWithFault,
+  skipTraced,
+  startOptionsOf,
+} from "./strace.ts";
 
 /** Calls on all files, because the name of a backup's temporary file is unknown. */
 const ofBackup: readonly Kind[] = [
@@ -109,13 +116,7 @@ async function attemptStart(base: Base | null, kind: Kind, when: string): Promis
     try {
       const body = { email: newEmail() };
       const response = await sendCall(url, token, "POST", "/users", { body });
-      if (response.status === 201) {
-        acknowledgeUser(acknowledged, response.json.data);
-      } else if (isUnavailable(response)) {
-        acknowledged.inDoubt = 1;
-      } else {
-        problems.push(`${response.status} ${response.text}`);
-      }
+      if (!noteCreated(response, acknowledged, problems)) acknowledged.inDoubt = 1;
     } catch (error) {
       problems.push(messageOf(error));
     }
@@ -125,28 +126,18 @@ async function attemptStart(base: Base | null, kind: Kind, when: string): Promis
   return { injected, problems };
 }
 
-/** Runs a command under strace while the server is running. */
-async function runWithFault(kind: Kind, when: string, database: string, args: string[]) {
-  using directory = makeDirectory();
-  const trace = directory.at("trace");
-  const options = startOptionsOf(faultOf(kind, when, database), trace);
-  const command = ["strace", ...options, binary, ...args];
-  const outcome = await runProgram(command, { env: { DATABASE_URL: database } });
-  return { ...outcome, injected: readInjected(await Bun.file(trace).text()) };
-}
-
-async function attemptCheck(server: TestServer, kind: Kind, when: string): Promise<Outcome> {
-  const result = await runWithFault(kind, when, server.database, ["check"]);
+async function attemptCheck({ database }: TestServer, kind: Kind, when: string): Promise<Outcome> {
+  const result = await runWithFault(faultOf(kind, when, database), database, ["check"]);
   const { code, stdout, stderr, injected } = result;
   const problems = problemsOfEnd(code, stderr);
   if (code === 0 && stdout !== "ok\n") problems.push(`it prints ${stdout}`);
   return { injected, problems };
 }
 
-async function attemptBackup(server: TestServer, kind: Kind, when: string): Promise<Outcome> {
+async function attemptBackup({ database }: TestServer, kind: Kind, when: string): Promise<Outcome> {
   using target = makeDirectory();
   const copy = target.at("copy.db");
-  const result = await runWithFault(kind, when, server.database, ["backup", copy]);
+  const result = await runWithFault(faultOf(kind, when, database), database, ["backup", copy]);
   const { code, stderr, injected } = result;
   // The dynamic loader reads libraries with the same system call before the program starts.
   if (injected.some((call) => /\.so[.\d]* at /.test(call))) return { injected, problems: [] };
@@ -155,52 +146,33 @@ async function attemptBackup(server: TestServer, kind: Kind, when: string): Prom
   const shown = isJournal ? stderr.replace(": database disk image is malformed", "") : stderr;
   const problems = problemsOfEnd(code, shown);
   const left = readdirSync(target.path);
-  if (code === 0) {
-    using db = new Database(copy, { readonly: true });
-    const checked = db.query("pragma integrity_check").all();
-    if (!Bun.deepEquals(checked, [{ integrity_check: "ok" }])) problems.push("the copy is damaged");
-    if (left.length > 1) problems.push(`it leaves ${left}`);
-  } else if (left.length > 0) {
-    problems.push(`it leaves ${left}`);
-  }
+  if (code === 0 && !isIntact(copy)) problems.push("the copy is damaged");
+  if (left.length > (code === 0 ? 1 : 0)) problems.push(`it leaves ${left}`);
   return { injected, problems };
 }
 
 describe.skipIf(skipTraced)("with 60 users", () => {
   const base = useBase(60, true);
 
-  test(
-    "serve starts or prints one error line when a system call fails on a new database",
-    () => failEachCall("first start", opening, (...fault) => attemptStart(null, ...fault)),
-    timeoutMs,
-  );
+  test("serve starts or prints one error line when a system call fails on a new database", () =>
+    failEachCall("first start", opening, (...fault) => attemptStart(null, ...fault)));
 
-  test(
-    "serve starts or prints one error line when a system call fails after a crash",
-    () => failEachCall("start", opening, (...fault) => attemptStart(base(), ...fault)),
-    timeoutMs,
-  );
+  test("serve starts or prints one error line when a system call fails after a crash", () =>
+    failEachCall("start", opening, (...fault) => attemptStart(base(), ...fault)));
 
-  test(
-    "serve keeps every acknowledged write when a system call fails during shutdown",
-    () => failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base(), ...f)),
-    timeoutMs,
-  );
+  test("serve keeps every acknowledged write when a system call fails during shutdown", () =>
+    failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base(), ...f)));
 
   test.each([
     ["check succeeds or prints one error line", [read, open, map], attemptCheck],
     ["backup leaves a complete copy or none", ofBackup, attemptBackup],
-  ] as const)(
-    "%s when a system call fails",
-    async (what, kinds, attempt) => {
-      using directory = makeDirectory();
-      await using server = await startReplica(copyBase(base(), directory), {}, base().tokens);
-      await newUser(server);
-      await failEachCall(what, kinds, (...fault) => attempt(server, ...fault));
-      // The server must still work after a command failed next to it.
-      await untilHealth(server, 200);
-      await newUser(server);
-    },
-    timeoutMs,
-  );
+  ] as const)("%s when a system call fails", async (what, kinds, attempt) => {
+    using directory = makeDirectory();
+    await using server = await startReplica(copyBase(base(), directory), {}, base().tokens);
+    await newUser(server);
+    await failEachCall(what, kinds, (...fault) => attempt(server, ...fault));
+    // The server must still work after a command failed next to it.
+    await untilHealth(server, 200);
+    await newUser(server);
+  });
 });

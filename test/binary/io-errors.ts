@@ -6,7 +6,7 @@ import type { Order } from "../../src/domain/order.ts";
 import type { User } from "../../src/domain/user.ts";
 import { parsed } from "../contract/open.ts";
 import { newEmail } from "../http/make.ts";
-import { startServer, type TestResponse, type TestTokens } from "../http/server.ts";
+import { startServer, type TestResponse } from "../http/server.ts";
 import type { TemporaryDirectory } from "../support/directory.ts";
 import { isLong } from "../support/long.ts";
 import { withStore } from "../support/open-store.ts";
@@ -40,17 +40,14 @@ export const open: Kind = { calls: "openat", error: "EIO", files: [...files, "-s
 export const map: Kind = { calls: "mmap", error: "ENOMEM", files: ["-shm"] };
 export const writing = [read, write, writeToFullDisk, sync];
 
-/** Result of a run with one fault. */
 export interface Outcome {
   /** The calls that failed; empty if the run made fewer calls. */
   readonly injected: readonly string[];
-  /** Violations of what the program promises. */
   readonly problems: readonly string[];
 }
 
 type Attempt = (kind: Kind, when: string) => Promise<Outcome>;
 
-/** How often an error occurs from a call on. */
 type Duration = "once" | "always";
 
 /** @returns the ordinal of the call that fails first in the run after this one */
@@ -110,14 +107,10 @@ export async function failEachCall(
 }
 
 /** The database that each run starts with; its files are copied. */
-export interface Base extends AsyncDisposable {
-  readonly path: string;
-  readonly tokens: TestTokens;
-  readonly users: number;
-}
+export type Base = Awaited<ReturnType<typeof makeBase>>;
 
 /** @param withLog whether the last writes are left in the write-ahead log, as after a crash */
-async function makeBase(users: number, withLog: boolean): Promise<Base> {
+async function makeBase(users: number, withLog: boolean) {
   const server = await startServer();
   const note = "n".repeat(430);
   const metadata = { a: note, b: note };
@@ -167,19 +160,12 @@ export function messageOf(error: unknown): string {
 }
 
 /** What must be stored after a crash. */
-export interface Acknowledged {
-  /** By path. */
-  readonly records: Map<string, unknown>;
-  users: number;
-  /**
-   * Creates that failed after their transaction was written, e.g. because its sync failed. After a crash they may
-   * be stored, like any write that was not acknowledged.
-   */
-  inDoubt: number;
-}
+export type Acknowledged = ReturnType<typeof nothingAcknowledged>;
 
-export function nothingAcknowledged(users: number): Acknowledged {
-  return { records: new Map(), users, inDoubt: 0 };
+export function nothingAcknowledged(users: number) {
+  // Creates that failed after their transaction was written, e.g. because its sync failed, are in doubt: after a crash
+  // they may be stored, like any write that was not acknowledged.
+  return { records: new Map<string, unknown>(), users, inDoubt: 0 };
 }
 
 export function acknowledgeUser(acknowledged: Acknowledged, user: { readonly id: number }): void {
@@ -212,11 +198,7 @@ export async function findLost(
         }
       }
       // While the store is open: it must have recovered the file, not this check.
-      using db = new Database(database, { readonly: true });
-      const checked = db.query("pragma integrity_check").all();
-      if (!Bun.deepEquals(checked, [{ integrity_check: "ok" }])) {
-        problems.push(`integrity_check: ${JSON.stringify(checked)}`);
-      }
+      if (!isIntact(database)) problems.push("the database is damaged after a crash");
     });
   } catch (error) {
     problems.push(`cannot be compared after a crash: ${messageOf(error)}`);
@@ -229,4 +211,20 @@ export function isUnavailable({ status, headers }: TestResponse): boolean {
   return status === 503 && headers.has("retry-after");
 }
 
-export const timeoutMs = 180_000;
+/** Notes a user that was created, or what is wrong with the response. @returns whether it was created */
+export function noteCreated(
+  response: TestResponse,
+  acknowledged: Acknowledged,
+  problems: string[],
+): boolean {
+  const { status, text, json } = response;
+  if (status === 201) acknowledgeUser(acknowledged, json.data);
+  else if (!isUnavailable(response)) problems.push(`${status} ${text.slice(0, 200)}`);
+  return status === 201;
+}
+
+export function isIntact(path: string): boolean {
+  using db = new Database(path, { readonly: true });
+  const checked = db.query("pragma integrity_check").all();
+  return Bun.deepEquals(checked, [{ integrity_check: "ok" }]);
+}

@@ -1,10 +1,12 @@
 // Runs deploy/litestream.yml with Litestream itself. TEST_LITESTREAM is its path; it is skipped without one.
-import { expect, test } from "bun:test";
+import { expect } from "bun:test";
 import { existsSync, mkdirSync, rmSync } from "node:fs";
+import { parsedLines } from "../cli/harness.ts";
 import { readYaml } from "../deploy/yaml.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { binary, type Running, runBinary, runProgram, startProgram } from "../support/program.ts";
 import { createUser, token, until, urlOf } from "./archived-place.ts";
+import { testIf } from "./on-binary.ts";
 
 const litestream = Bun.env["TEST_LITESTREAM"] ?? "";
 const environment = { PATH: Bun.env["PATH"], TMPDIR: Bun.env["TMPDIR"] };
@@ -34,7 +36,6 @@ async function makeWorld(directory: string) {
 
   return {
     database,
-    /** Loses the machine: only the replica is left. */
     loseData() {
       rmSync(data, { recursive: true });
       mkdirSync(data);
@@ -52,53 +53,45 @@ async function makeWorld(directory: string) {
 
 async function storedIds(database: string): Promise<number[]> {
   const { stdout } = await runBinary(["export", "users", "--database-url", database]);
-  return stdout
-    .trim()
-    .split("\n")
-    .map((line) => JSON.parse(line).id);
+  return parsedLines(stdout).map(({ id }) => id);
 }
 
-test.if(litestream !== "" && binary !== "")(
-  "Litestream restores what was written before its last uploads when both programs are killed",
-  async () => {
-    using directory = makeDirectory();
-    const world = await makeWorld(directory.path);
-    const server = world.serve();
-    const url = await urlOf(server);
-    const replication = world.replicate();
-    await until(() => countUploads(replication) > 0);
-    const acknowledged: number[] = [];
-    /** Creates users until the server is killed. */
-    const keepCreating = async () => {
-      for (;;) acknowledged.push((await createUser(url)).json.data.id);
-    };
-    const clients = Array.from({ length: CLIENTS }, () => keepCreating().catch(() => {}));
-    await until(() => acknowledged.length > 100);
-    const before = [...acknowledged];
-    const uploads = countUploads(replication);
-    await until(() => countUploads(replication) > uploads + 1);
-    server.kill("SIGKILL");
-    replication.kill("SIGKILL");
-    await Promise.all([...clients, server.ended, replication.ended]);
-    world.loseData();
-    expect((await world.restore()).code).toBe(0);
-    expect((await runBinary(["check", "--database-url", world.database])).stdout).toBe("ok\n");
-    const ids = await storedIds(world.database);
-    expect(ids).toEqual(Array.from({ length: ids.length }, (_, at) => at + 1));
-    expect(ids).toEqual(expect.arrayContaining(before));
+testIf(litestream !== "")("Litestream restores what it has uploaded", async () => {
+  using directory = makeDirectory();
+  const world = await makeWorld(directory.path);
+  const server = world.serve();
+  const url = await urlOf(server);
+  const replication = world.replicate();
+  await until(() => countUploads(replication) > 0);
+  const acknowledged: number[] = [];
+  const keepCreating = async () => {
+    for (;;) acknowledged.push((await createUser(url)).json.data.id);
+  };
+  const clients = Array.from({ length: CLIENTS }, () => keepCreating().catch(() => {}));
+  await until(() => acknowledged.length > 100);
+  const before = [...acknowledged];
+  const uploads = countUploads(replication);
+  await until(() => countUploads(replication) > uploads + 1);
+  server.kill("SIGKILL");
+  replication.kill("SIGKILL");
+  await Promise.all([...clients, server.ended, replication.ended]);
+  world.loseData();
+  expect((await world.restore()).code).toBe(0);
+  expect((await runBinary(["check", "--database-url", world.database])).stdout).toBe("ok\n");
+  const ids = await storedIds(world.database);
+  expect(ids).toEqual(Array.from({ length: ids.length }, (_, at) => at + 1));
+  expect(ids).toEqual(expect.arrayContaining(before));
 
-    // On the new machine, Litestream has the file open before the server.
-    const next = world.replicate();
-    await until(() => existsSync(`${world.database}-wal`));
-    const nextServer = world.serve();
-    const { json } = await createUser(await urlOf(nextServer));
-    nextServer.kill("SIGTERM");
-    expect((await nextServer.ended).code).toBe(0);
-    next.kill("SIGTERM");
-    expect((await next.ended).code).toBe(0);
-    world.loseData();
-    expect((await world.restore()).code).toBe(0);
-    expect(await storedIds(world.database)).toEqual([...ids, json.data.id]);
-  },
-  180_000,
-);
+  // On the new machine, Litestream has the file open before the server.
+  const next = world.replicate();
+  await until(() => existsSync(`${world.database}-wal`));
+  const nextServer = world.serve();
+  const { json } = await createUser(await urlOf(nextServer));
+  nextServer.kill("SIGTERM");
+  expect((await nextServer.ended).code).toBe(0);
+  next.kill("SIGTERM");
+  expect((await next.ended).code).toBe(0);
+  world.loseData();
+  expect((await world.restore()).code).toBe(0);
+  expect(await storedIds(world.database)).toEqual([...ids, json.data.id]);
+});

@@ -8,22 +8,14 @@ const page = await Bun.file(`${docs}/moving-in.md`).text();
 const blocks = [...page.matchAll(/^( *)```sh\n(.*?)^ *```$/gms)].map(
   ([, indent = "", block = ""]) => block.replaceAll(new RegExp(`^${indent}`, "gm"), ""),
 );
-const [
-  save = "",
-  importUsers = "",
-  importOrders = "",
-  countReasons = "",
-  importCorrected = "",
-  findTexts = "",
-  importTexts = "",
-  compare = "",
-  shopify = "",
-] = blocks;
+const names = [
+  ...(["save", "importUsers", "importOrders", "countReasons", "importCorrected"] as const),
+  ...(["findTexts", "importTexts", "compare", "shopify"] as const),
+];
+const named = Object.fromEntries(names.map((name, at) => [name, blocks[at] ?? ""]));
 export const commands = {
-  /** Copies the rules to where the commands run. */
+  ...(named as Record<(typeof names)[number], string>),
   copyRules: `cp "${docs}/examples/woo.jq" "${docs}/examples/shopify.py" .\n`,
-  ...{ save, importUsers, importOrders, countReasons, importCorrected, findTexts, importTexts },
-  ...{ compare, shopify },
 };
 
 /** Runs commands where the files of the earlier ones are. */
@@ -35,10 +27,9 @@ export function run(directory: TemporaryDirectory, ...parts: readonly string[]):
   });
 }
 
-export async function exportOf(
-  directory: TemporaryDirectory,
-  table: "users" | "orders",
-): Promise<any[]> {
+type Table = "users" | "orders";
+
+export async function exportOf(directory: TemporaryDirectory, table: Table): Promise<any[]> {
   return Bun.JSONL.parse((await run(directory, `user-api export ${table}\n`)).stdout);
 }
 

@@ -1,12 +1,14 @@
 // The server reads a renewed certificate, also without SIGHUP, and keeps the previous one if the new files cannot be used.
-import { expect, test } from "bun:test";
+import { expect } from "bun:test";
+import { once } from "node:events";
 import { copyFileSync, mkdirSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { connect, type TLSSocket } from "node:tls";
 import { newEmail } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
-import { againstBinary, startServer, type TestServer } from "../http/server.ts";
+import { startServer, type TestServer } from "../http/server.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { isLong } from "../support/long.ts";
+import { test, testIf } from "./on-binary.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;
 
@@ -21,14 +23,11 @@ function makeCertificate(directory: TemporaryDirectory) {
   return { TLS_CERT: directory.at("tls.crt"), TLS_KEY: directory.at("tls.key") };
 }
 
-function openTls(server: TestServer): Promise<TLSSocket> {
-  const { promise, resolve, reject } = Promise.withResolvers<TLSSocket>();
+async function openTls(server: TestServer): Promise<TLSSocket> {
   const port = Number(new URL(server.url).port);
-  const socket: TLSSocket = connect({ port, host: "127.0.0.1", rejectUnauthorized: false }, () =>
-    resolve(socket),
-  );
-  socket.on("error", reject);
-  return promise;
+  const socket = connect({ port, host: "127.0.0.1", rejectUnauthorized: false });
+  await once(socket, "secureConnect");
+  return socket.on("error", () => {});
 }
 
 /** Sends requests until the server announces the end of the connection. One that has just connected can be closed. */
@@ -67,107 +66,90 @@ async function hangUp(server: TestServer, line: RegExp): Promise<void> {
   while (!line.test(server.output.slice(before))) await Bun.sleep(2);
 }
 
-test.if(againstBinary)(
-  "SIGHUP changes the certificate of new connections and completes requests in flight",
-  async () => {
-    using directory = makeDirectory();
-    await using server = await startServer(makeCertificate(directory));
-    const tlsCert = directory.at("tls.crt");
-    const writer = await openTls(server);
-    let received = "";
-    writer.on("data", (data) => {
-      received += data;
-    });
-    const token = server.writeToken;
-    const json = JSON.stringify({ email: newEmail() });
-    const post = rawRequest("POST", "/api/v1/users", { token, json, keepAlive: true });
-    writer.write(post.slice(0, -5));
-    expect(await commonName(server)).toBe("localhost");
+test("SIGHUP changes the certificate of new connections and completes requests in flight", async () => {
+  using directory = makeDirectory();
+  await using server = await startServer(makeCertificate(directory));
+  const tlsCert = directory.at("tls.crt");
+  const writer = await openTls(server);
+  let received = "";
+  writer.on("data", (data) => {
+    received += data;
+  });
+  const token = server.writeToken;
+  const json = JSON.stringify({ email: newEmail() });
+  const post = rawRequest("POST", "/api/v1/users", { token, json, keepAlive: true });
+  writer.write(post.slice(0, -5));
+  expect(await commonName(server)).toBe("localhost");
 
-    copyCertificate(directory, "renewed");
-    await hangUp(server, done);
-    expect(await commonName(server)).toBe("renewed");
-    writer.write(post.slice(-5));
-    while (!received.includes("created_at")) await Bun.sleep(2);
-    expect(received).toStartWith("HTTP/1.1 201");
+  copyCertificate(directory, "renewed");
+  await hangUp(server, done);
+  expect(await commonName(server)).toBe("renewed");
+  writer.write(post.slice(-5));
+  while (!received.includes("created_at")) await Bun.sleep(2);
+  expect(received).toStartWith("HTTP/1.1 201");
 
-    copyFileSync(`${fixtures}/localhost.crt`, tlsCert);
-    await hangUp(server, /"certificate not reloaded".*not a PEM certificate and its key/);
-    writeFileSync(tlsCert, "");
-    await hangUp(server, /"certificate not reloaded".*not a PEM certificate and its key/);
-    expect(await commonName(server)).toBe("renewed");
-    expect(await server.stop("SIGTERM")).toBe(0);
-    while (!writer.closed) await Bun.sleep(2);
-  },
-);
+  copyFileSync(`${fixtures}/localhost.crt`, tlsCert);
+  await hangUp(server, /"certificate not reloaded".*not a PEM certificate and its key/);
+  writeFileSync(tlsCert, "");
+  await hangUp(server, /"certificate not reloaded".*not a PEM certificate and its key/);
+  expect(await commonName(server)).toBe("renewed");
+  expect(await server.stop("SIGTERM")).toBe(0);
+  while (!writer.closed) await Bun.sleep(2);
+});
 
-test.if(againstBinary)(
-  "a renewed certificate is loaded without a signal when a link leads to both files of it",
-  async () => {
-    using directory = makeDirectory();
-    /** Replaces all files at once, as Kubernetes does. */
-    function lead(to: string, certificate: string, key: string): void {
-      mkdirSync(directory.at(to));
-      copyFileSync(`${fixtures}/${certificate}.crt`, directory.at(`${to}/tls.crt`));
-      copyFileSync(`${fixtures}/${key}.key`, directory.at(`${to}/tls.key`));
-      symlinkSync(to, directory.at("new"));
-      renameSync(directory.at("new"), directory.at("data"));
-    }
-    lead("first", "localhost", "localhost");
-    for (const name of ["tls.crt", "tls.key"]) symlinkSync(`data/${name}`, directory.at(name));
-    const [tlsCert, tlsKey] = [directory.at("tls.crt"), directory.at("tls.key")];
-    await using server = await startServer({ TLS_CERT: tlsCert, TLS_KEY: tlsKey });
+test("a renewed certificate is loaded without a signal when a link leads to both files of it", async () => {
+  using directory = makeDirectory();
+  /** Replaces all files at once, as Kubernetes does. */
+  function lead(to: string, certificate: string, key: string): void {
+    mkdirSync(directory.at(to));
+    copyFileSync(`${fixtures}/${certificate}.crt`, directory.at(`${to}/tls.crt`));
+    copyFileSync(`${fixtures}/${key}.key`, directory.at(`${to}/tls.key`));
+    symlinkSync(to, directory.at("new"));
+    renameSync(directory.at("new"), directory.at("data"));
+  }
+  lead("first", "localhost", "localhost");
+  for (const name of ["tls.crt", "tls.key"]) symlinkSync(`data/${name}`, directory.at(name));
+  const [tlsCert, tlsKey] = [directory.at("tls.crt"), directory.at("tls.key")];
+  await using server = await startServer({ TLS_CERT: tlsCert, TLS_KEY: tlsKey });
 
-    lead("second", "renewed", "localhost");
-    while (!/"certificate not reloaded".*its key/.test(server.output)) await Bun.sleep(20);
-    expect(await commonName(server)).toBe("localhost");
-    lead("third", "renewed", "renewed");
-    while (!server.output.includes('"certificate reloaded"')) await Bun.sleep(20);
-    expect(await commonName(server)).toBe("renewed");
-  },
-);
+  lead("second", "renewed", "localhost");
+  while (!/"certificate not reloaded".*its key/.test(server.output)) await Bun.sleep(20);
+  expect(await commonName(server)).toBe("localhost");
+  lead("third", "renewed", "renewed");
+  while (!server.output.includes('"certificate reloaded"')) await Bun.sleep(20);
+  expect(await commonName(server)).toBe("renewed");
+});
 
 /** On other systems, new connections are refused for some milliseconds. */
-const canTakeOver = againstBinary && process.platform === "linux";
+const canTakeOver = process.platform === "linux";
 
-test.if(canTakeOver)(
-  "no connection is refused, and none in use is closed, when SIGHUP changes the certificate",
-  async () => {
-    using directory = makeDirectory();
-    await using server = await startServer(makeCertificate(directory));
-    const names = new Set<unknown>();
-    let reloads = 0;
-    const renewals = Array<string[]>(isLong ? 3 : 1)
-      .fill(["renewed", "localhost"])
-      .flat();
-    const isOver = () => reloads === renewals.length;
-    const expectReset = ({ message, code }: NodeJS.ErrnoException) =>
-      expect([message, code]).toEqual([message, "ECONNRESET"]);
-    async function connectAll(): Promise<void> {
-      const connect = async () => names.add(await commonName(server));
-      while (!isOver()) await connect().catch(expectReset);
+testIf(canTakeOver)("SIGHUP refuses no connection, and closes none in use", async () => {
+  using directory = makeDirectory();
+  await using server = await startServer(makeCertificate(directory));
+  const names = new Set<unknown>();
+  let reloads = 0;
+  const renewals = Array<string[]>(isLong ? 4 : 1)
+    .fill(["renewed", "localhost"])
+    .flat();
+  const isOver = () => reloads === renewals.length;
+  const expectReset = ({ message, code }: NodeJS.ErrnoException) =>
+    expect([message, code]).toEqual([message, "ECONNRESET"]);
+  async function connectAll(): Promise<void> {
+    const connect = async () => names.add(await commonName(server));
+    while (!isOver()) await connect().catch(expectReset);
+  }
+  async function stayConnected(): Promise<void> {
+    while (!isOver()) await sendRequests(server, isOver).catch(expectReset);
+  }
+  const clients = [connectAll, stayConnected].flatMap((use) => [use(), use(), use(), use()]);
+  const reloading = async () => {
+    for (const name of renewals) {
+      copyCertificate(directory, name);
+      await hangUp(server, done);
+      expect(await commonName(server)).toBe(name);
+      reloads += 1;
     }
-    async function stayConnected(): Promise<void> {
-      while (!isOver()) await sendRequests(server, isOver).catch(expectReset);
-    }
-    const clients = [connectAll, stayConnected].flatMap((use) => [use(), use(), use(), use()]);
-    const reloading = async () => {
-      for (const name of renewals) {
-        copyCertificate(directory, name);
-        await hangUp(server, done);
-        expect(await commonName(server)).toBe(name);
-        reloads += 1;
-      }
-    };
-    await Promise.all([reloading(), ...clients]);
-    expect([...names].toSorted()).toEqual(["localhost", "renewed"]);
-  },
-  180_000,
-);
-
-test.if(againstBinary)("SIGHUP changes nothing when the server has no certificate", async () => {
-  await using server = await startServer();
-  await hangUp(server, /"nothing to reload"/);
-  expect((await server.call("GET", "/users")).status).toBe(200);
-  expect(await server.stop("SIGTERM")).toBe(0);
+  };
+  await Promise.all([reloading(), ...clients]);
+  expect([...names].toSorted()).toEqual(["localhost", "renewed"]);
 });

@@ -1,126 +1,107 @@
 // Stops the server while clients use it: requests in flight get a response, and `Connection: close` comes before the port
 // is closed.
-import { expect, test } from "bun:test";
+import { expect } from "bun:test";
+import { once } from "node:events";
 import { existsSync, readdirSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { newToken } from "../../src/domain/token.ts";
 import { newEmail } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
-import { againstBinary, startServer, type TestServer } from "../http/server.ts";
+import { startServer, type TestServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { withStore } from "../support/open-store.ts";
 import { binary, runProgram } from "../support/program.ts";
 import { largeMetadata } from "./disk.ts";
-
-interface Connection {
-  readonly socket: Socket;
-  send(text: string): void;
-  /** @returns all received text once it matches, or when the server has closed the connection */
-  until(pattern: RegExp): Promise<string>;
-  readonly closed: Promise<void>;
-}
+import { test, testIf } from "./on-binary.ts";
 
 /** @returns a connection, over TLS if the server has it; its later errors are ignored */
-function open(server: TestServer): Promise<Connection> {
-  const { promise, resolve, reject } = Promise.withResolvers<Connection>();
+async function open(server: TestServer) {
   const { port, protocol } = new URL(server.url);
   const at = { port: Number(port), host: "127.0.0.1" };
+  const isTls = protocol === "https:";
+  const socket: Socket = isTls ? connectTls({ ...at, rejectUnauthorized: false }) : connect(at);
   let received = "";
-  function onConnect(): void {
-    resolve({
-      socket,
-      send: (text) => socket.write(text),
-      async until(pattern) {
-        while (!pattern.test(received) && !socket.closed) await Bun.sleep(2);
-        return received;
-      },
-      closed: new Promise((done) => socket.on("close", () => done())),
-    });
-  }
-  const socket: Socket =
-    protocol === "https:"
-      ? connectTls({ ...at, rejectUnauthorized: false }, onConnect)
-      : connect(at, onConnect);
   socket.on("data", (data) => {
     received += data.toString();
   });
-  socket.on("error", reject);
-  return promise;
+  await once(socket, isTls ? "secureConnect" : "connect");
+  socket.on("error", () => {});
+  return {
+    socket,
+    send: (text: string) => socket.write(text),
+    /** @returns all received text once it matches, or when the server has closed the connection */
+    async until(pattern: RegExp): Promise<string> {
+      while (!pattern.test(received) && !socket.closed) await Bun.sleep(2);
+      return received;
+    },
+    closed: new Promise<void>((resolve) => socket.on("close", () => resolve())),
+  };
 }
 
-function request(
-  server: TestServer,
-  method: string,
-  path: string,
-  body: string | null = null,
-): string {
-  const json = body === null ? {} : { json: body };
-  return rawRequest(method, `/api/v1${path}`, {
-    token: server.writeToken,
-    keepAlive: true,
-    ...json,
-  });
+function get({ writeToken: token }: TestServer, path: string): string {
+  return rawRequest("GET", `/api/v1${path}`, { token, keepAlive: true });
 }
 
-function connects(url: string): Promise<boolean> {
-  const { promise, resolve } = Promise.withResolvers<boolean>();
-  const socket = connect(Number(new URL(url).port), "127.0.0.1", () => resolve(true));
-  socket.on("error", () => resolve(false));
-  return promise.finally(() => socket.destroy());
+function post({ writeToken: token }: TestServer): string {
+  const json = JSON.stringify({ email: newEmail() });
+  return rawRequest("POST", "/api/v1/users", { token, keepAlive: true, json });
 }
 
 /** Resolves when the port is closed. Sends no requests: the server waits for a pause between them. */
 async function untilPortClosed({ url }: TestServer): Promise<void> {
-  while (await connects(url)) await Bun.sleep(2);
+  for (;;) {
+    const socket = connect(Number(new URL(url).port), "127.0.0.1");
+    const isOpen = await once(socket, "connect").then(Boolean, () => false);
+    socket.destroy();
+    if (!isOpen) return;
+    await Bun.sleep(2);
+  }
 }
 
 /** More requests than the server handles before a signal that arrives with them. */
 const CHECKS = 300;
 
-test.if(againstBinary)(
-  "SIGTERM turns /health to 503 and closes each connection after its next response",
-  async () => {
-    await using server = await startServer({ SHUTDOWN_SECONDS: "30" });
-    const checks = await Promise.all(Array.from({ length: CHECKS }, () => open(server)));
-    const check = request(server, "GET", "/health");
-    for (const { send } of checks) send(check);
-    for (const { until } of checks) expect(await until(/ok/)).not.toMatch(/connection: close/i);
-    const [reader, writer] = [await open(server), await open(server)];
-    reader.send(request(server, "GET", "/users"));
-    await reader.until(/"meta"/);
-    const post = request(server, "POST", "/users", JSON.stringify({ email: newEmail() }));
-    writer.send(post.slice(0, -5));
-    // One more request, so that the first half of the other one has arrived.
-    reader.send(request(server, "GET", "/orders"));
-    await reader.until(/"meta".*"meta"/s);
-    // Without requests the port closes after 0.1 s, so that requests sent after the signal could be too late.
-    const pid = server.pid ?? 0;
-    process.kill(pid, "SIGSTOP");
-    const stopped = server.stop("SIGTERM");
-    for (const { send } of checks) send(check);
-    process.kill(pid, "SIGCONT");
-    await Promise.all(checks.map(({ closed }) => closed));
-    const responses = await Promise.all(checks.map(({ until }) => until(/^$/)));
-    const unhealthy = responses.filter((response) => response.includes("HTTP/1.1 503"));
-    expect(unhealthy).not.toBeEmpty();
-    for (const response of unhealthy) {
-      expect(response).toContain("shutting down");
-      expect(response).toMatch(/connection: close/i);
-    }
-    await untilPortClosed(server);
-    writer.send(post.slice(-5));
-    const created = await writer.until(/"created_at"/);
-    expect(created).toStartWith("HTTP/1.1 201");
-    expect(created).toMatch(/connection: close/i);
-    await Promise.all([writer.closed, reader.closed, stopped]);
-  },
-);
+test("SIGTERM turns /health to 503 and closes each connection after its next response", async () => {
+  await using server = await startServer({ SHUTDOWN_SECONDS: "30" });
+  const checks = await Promise.all(Array.from({ length: CHECKS }, () => open(server)));
+  const check = get(server, "/health");
+  for (const { send } of checks) send(check);
+  for (const { until } of checks) expect(await until(/ok/)).not.toMatch(/connection: close/i);
+  const [reader, writer] = [await open(server), await open(server)];
+  reader.send(get(server, "/users"));
+  await reader.until(/"meta"/);
+  const request = post(server);
+  writer.send(request.slice(0, -5));
+  // One more request, so that the first half of the other one has arrived.
+  reader.send(get(server, "/orders"));
+  await reader.until(/"meta".*"meta"/s);
+  // Without requests the port closes after 0.1 s, so that requests sent after the signal could be too late.
+  const pid = server.pid ?? 0;
+  process.kill(pid, "SIGSTOP");
+  const stopped = server.stop("SIGTERM");
+  for (const { send } of checks) send(check);
+  process.kill(pid, "SIGCONT");
+  await Promise.all(checks.map(({ closed }) => closed));
+  const responses = await Promise.all(checks.map(({ until }) => until(/^$/)));
+  const unhealthy = responses.filter((response) => response.includes("HTTP/1.1 503"));
+  expect(unhealthy).not.toBeEmpty();
+  for (const response of unhealthy) {
+    expect(response).toContain("shutting down");
+    expect(response).toMatch(/connection: close/i);
+  }
+  await untilPortClosed(server);
+  writer.send(request.slice(-5));
+  const created = await writer.until(/"created_at"/);
+  expect(created).toStartWith("HTTP/1.1 201");
+  expect(created).toMatch(/connection: close/i);
+  await Promise.all([writer.closed, reader.closed, stopped]);
+});
 
-test.if(againstBinary)("SIGTERM aborts unfinished requests after SHUTDOWN_SECONDS", async () => {
+test("SIGTERM aborts unfinished requests after SHUTDOWN_SECONDS", async () => {
   await using server = await startServer({ SHUTDOWN_SECONDS: "1" });
   const writer = await open(server);
-  writer.send(request(server, "POST", "/users", '{"email":"a@b.cd"}').slice(0, -5));
+  writer.send(post(server).slice(0, -5));
   await server.stop("SIGTERM");
   await writer.closed;
   expect(await writer.until(/^$/)).toBe("");
@@ -143,102 +124,91 @@ for (const [name, settings] of [
   ["plain TCP", {}],
   ["TLS", tls],
 ] as const) {
-  test.concurrent.if(againstBinary)(
-    `SIGTERM is not delayed by idle connections over ${name}`,
-    async () => {
-      await using server = await startServer({ SHUTDOWN_SECONDS: "60", ...settings });
-      const sent = [
-        "",
-        "GET /api/v1/he",
-        "GET /api/v1/health HTTP/1.1\r\nHost: a\r\nX-Requ",
-        "GET /api/v1/health HTTP/1.1\r\nHost: a\r\n\r\n",
-        "GET /api/v1/health HTTP/1.1\r\nHost: a\r\n\r\nGET /api",
-      ];
-      const accepted = canCount ? countOpenFiles(server) + sent.length + 1 : 0;
-      const connections = await Promise.all(sent.map(() => open(server)));
-      for (const [at, text] of sent.entries()) if (text !== "") connections[at]?.send(text);
-      // One connection without a TLS handshake.
-      const { port } = new URL(server.url);
-      const silent = connect(Number(port), "127.0.0.1").on("error", () => {});
-      // Linux accepts a connection without data only after a second (TCP_DEFER_ACCEPT).
-      while (countOpenFiles(server) < accepted) await Bun.sleep(5);
-      const startedMs = performance.now();
-      expect(await server.stop("SIGTERM")).toBe(0);
-      expect(performance.now() - startedMs).toBeLessThan(45_000);
-      for (const { socket } of connections) socket.destroy();
-      silent.destroy();
-    },
-    180_000,
-  );
+  test.concurrent(`SIGTERM is not delayed by idle connections over ${name}`, async () => {
+    await using server = await startServer({ SHUTDOWN_SECONDS: "60", ...settings });
+    const sent = [
+      "",
+      "GET /api/v1/he",
+      "GET /api/v1/health HTTP/1.1\r\nHost: a\r\nX-Requ",
+      "GET /api/v1/health HTTP/1.1\r\nHost: a\r\n\r\n",
+      "GET /api/v1/health HTTP/1.1\r\nHost: a\r\n\r\nGET /api",
+    ];
+    const accepted = canCount ? countOpenFiles(server) + sent.length + 1 : 0;
+    const connections = await Promise.all(sent.map(() => open(server)));
+    for (const [at, text] of sent.entries()) if (text !== "") connections[at]?.send(text);
+    // One connection without a TLS handshake.
+    const { port } = new URL(server.url);
+    const silent = connect(Number(port), "127.0.0.1").on("error", () => {});
+    // Linux accepts a connection without data only after a second (TCP_DEFER_ACCEPT).
+    while (countOpenFiles(server) < accepted) await Bun.sleep(5);
+    const startedMs = performance.now();
+    expect(await server.stop("SIGTERM")).toBe(0);
+    expect(performance.now() - startedMs).toBeLessThan(45_000);
+    for (const { socket } of connections) socket.destroy();
+    silent.destroy();
+  });
 
-  test.concurrent.if(againstBinary)(
-    `SIGTERM waits for a slow reader and for an unfinished request body over ${name}`,
-    async () => {
-      await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
-      // More than the operating system buffers.
-      const create = () => ({ email: newEmail(), name: null, metadata: largeMetadata });
-      const users = Array.from({ length: 150 }, create);
-      await withStore(server.database, ({ bulk }) => bulk.users.import(users));
+  test.concurrent(`SIGTERM waits for a slow reader and for an unfinished request body over ${name}`, async () => {
+    await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
+    // More than the operating system buffers.
+    const create = () => ({ email: newEmail(), name: null, metadata: largeMetadata });
+    const users = Array.from({ length: 150 }, create);
+    await withStore(server.database, ({ bulk }) => bulk.users.import(users));
 
-      const [reader, writer] = [await open(server), await open(server)];
-      reader.send(request(server, "GET", "/users?limit=150"));
-      await reader.until(/./);
-      reader.socket.pause();
-      const post = request(server, "POST", "/users", JSON.stringify({ email: newEmail() }));
-      writer.send(post.slice(0, -1));
-      // So that the first part of it has arrived.
-      const other = await open(server);
-      other.send(request(server, "GET", "/health"));
-      await other.until(/ok/);
+    const [reader, writer] = [await open(server), await open(server)];
+    reader.send(get(server, "/users?limit=150"));
+    await reader.until(/./);
+    reader.socket.pause();
+    const request = post(server);
+    writer.send(request.slice(0, -1));
+    // So that the first part of it has arrived.
+    const other = await open(server);
+    other.send(get(server, "/health"));
+    await other.until(/ok/);
 
-      const stopped = server.stop("SIGTERM");
-      await untilPortClosed(server);
-      // Longer than the server runs without requests in flight.
-      await Bun.sleep(1_000);
-      writer.send(post.slice(-1));
-      await writer.closed;
-      reader.socket.resume();
-      expect(await stopped).toBe(0);
-      await reader.closed;
-      expect(await writer.until(/^$/)).toStartWith("HTTP/1.1 201");
-      const page = await reader.until(/^$/);
-      expect(JSON.parse(page.slice(page.indexOf("\r\n\r\n"))).data).toHaveLength(150);
-    },
-    180_000,
-  );
+    const stopped = server.stop("SIGTERM");
+    await untilPortClosed(server);
+    // Longer than the server runs without requests in flight.
+    await Bun.sleep(1_000);
+    writer.send(request.slice(-1));
+    await writer.closed;
+    reader.socket.resume();
+    expect(await stopped).toBe(0);
+    await reader.closed;
+    expect(await writer.until(/^$/)).toStartWith("HTTP/1.1 201");
+    const page = await reader.until(/^$/);
+    expect(JSON.parse(page.slice(page.indexOf("\r\n\r\n"))).data).toHaveLength(150);
+  });
 }
 
-test.if(againstBinary)(
-  "serve ignores SIGUSR1, SIGUSR2 and SIGALRM, and stops cleanly when it receives SIGQUIT",
-  async () => {
-    await using server = await startServer();
-    for (const signal of ["SIGUSR1", "SIGUSR2", "SIGALRM"] as const) {
-      process.kill(server.pid ?? 0, signal);
-      expect((await server.call("GET", "/health")).status).toBe(200);
-    }
-    expect(await server.stop("SIGQUIT")).toBe(0);
-    expect(server.output).toContain('"event":"stopped"');
-  },
-);
+test("serve ignores SIGUSR1, SIGUSR2, SIGALRM and, without a certificate, SIGHUP, and stops cleanly when it receives SIGQUIT", async () => {
+  await using server = await startServer();
+  for (const signal of ["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM"] as const) {
+    process.kill(server.pid ?? 0, signal);
+    expect((await server.call("GET", "/health")).status).toBe(200);
+  }
+  // It has no certificate.
+  while (!server.output.includes('"nothing to reload"')) await Bun.sleep(2);
+  expect(await server.stop("SIGQUIT")).toBe(0);
+  expect(server.output).toContain('"event":"stopped"');
+});
 
-const canRemoveIpv6 = process.platform === "linux" && process.getuid?.() === 0 && Bun.which("ip");
+const isRootOnLinux = process.platform === "linux" && process.getuid?.() === 0;
+const canRemoveIpv6 = isRootOnLinux && Bun.which("ip") !== null;
 
-test.if(againstBinary && canRemoveIpv6 !== null && canRemoveIpv6 !== false)(
-  "health finds a server that listens on :: when the machine has no IPv6",
-  async () => {
-    using directory = makeDirectory();
-    const script = `ip link set lo up && echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6 || exit 9
+testIf(canRemoveIpv6)("health finds a server on :: when the machine has no IPv6", async () => {
+  using directory = makeDirectory();
+  const script = `ip link set lo up && echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6 || exit 9
       "$0" serve & until [ "$("$0" health 2>/dev/null)" = ok ]; do sleep 0.05; done; kill $!; wait $!`;
-    const env = {
-      DATABASE_URL: directory.at("a.db"),
-      HOST: "::",
-      API_TOKEN: newToken(),
-      PATH: Bun.env["PATH"],
-    };
-    // The network of the program alone.
-    const { code, stdout } = await runProgram(["unshare", "--net", "sh", "-c", script, binary], {
-      env,
-    });
-    expect([code, stdout]).toEqual([0, expect.stringContaining('"event":"stopped"')]);
-  },
-);
+  const env = {
+    DATABASE_URL: directory.at("a.db"),
+    HOST: "::",
+    API_TOKEN: newToken(),
+    PATH: Bun.env["PATH"],
+  };
+  // The network of the program alone.
+  const { code, stdout } = await runProgram(["unshare", "--net", "sh", "-c", script, binary], {
+    env,
+  });
+  expect([code, stdout]).toEqual([0, expect.stringContaining('"event":"stopped"')]);
+});

@@ -1,7 +1,7 @@
 /** Traces the binary, and makes its system calls fail, with strace. */
 import { basename } from "node:path";
 import { makeDirectory } from "../support/directory.ts";
-import { binary } from "../support/program.ts";
+import { binary, runProgram } from "../support/program.ts";
 
 function findObstacle(): string | null {
   if (binary === "") return "there is no TEST_BINARY";
@@ -62,6 +62,15 @@ export function readInjected(trace: string): string[] {
     const at = name?.startsWith("p") && offset !== undefined ? ` at ${offset}` : "";
     return [`${name} of ${file}${at}: ${error}`];
   });
+}
+
+/** Runs a command with a fault. @returns its outcome, and the calls that failed */
+export async function runWithFault(fault: Fault, database: string, args: readonly string[]) {
+  using directory = makeDirectory();
+  const trace = directory.at("trace");
+  const command = ["strace", ...startOptionsOf(fault, trace), binary, ...args];
+  const outcome = await runProgram(command, { env: { DATABASE_URL: database } });
+  return { ...outcome, injected: readInjected(await Bun.file(trace).text()) };
 }
 
 /**

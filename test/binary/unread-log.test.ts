@@ -1,12 +1,12 @@
 // The log cannot be written: its reader has stalled or exited, or the disk is full. Only a real pipe shows whether
 // a write blocks the event loop.
-import { expect, test } from "bun:test";
+import { expect } from "bun:test";
 import { closeSync, constants, openSync, readSync } from "node:fs";
 import { systemCode } from "../../src/base/error.ts";
 import { newToken } from "../../src/domain/token.ts";
-import { againstBinary } from "../http/server.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { binary } from "../support/program.ts";
+import { test } from "./on-binary.ts";
 
 /** Makes log lines long, so that few requests fill the pipe and the buffer. */
 const LONG_ID = "r".repeat(128);
@@ -92,62 +92,51 @@ async function fillLog(server: Server): Promise<void> {
   } while (!((await droppedBy(server)) > 0));
 }
 
-test.concurrent.if(againstBinary)(
-  "serve responds, and reports the lines it dropped, when its log is not read for a while",
-  async () => {
-    using directory = makeDirectory();
-    using pipe = makePipe(directory, "log");
-    const server = await serve(directory, pipe.writer);
-    await fillLog(server);
-    // These are read from files, by the same threads that write the log.
-    expect((await server.get("/docs/swagger-ui.css")).status).toBe(200);
-    expect((await (await server.get("/docs")).text()).length).toBeGreaterThan(1000);
-    const dropped = await droppedBy(server);
-    expect(dropped).toBeGreaterThan(0);
+test.concurrent("serve responds, and reports the lines it dropped, when its log is not read for a while", async () => {
+  using directory = makeDirectory();
+  using pipe = makePipe(directory, "log");
+  const server = await serve(directory, pipe.writer);
+  await fillLog(server);
+  // These are read from files, by the same threads that write the log.
+  expect((await server.get("/docs/swagger-ui.css")).status).toBe(200);
+  expect((await (await server.get("/docs")).text()).length).toBeGreaterThan(1000);
+  const dropped = await droppedBy(server);
+  expect(dropped).toBeGreaterThan(0);
 
-    const report = /"level":"warn","event":"log lines dropped","lines":(\d+)/;
-    while (!report.test(pipe.read())) await Bun.sleep(5);
-    expect(await server.stop()).toBe(0);
-    const lines = pipe.read().trimEnd().split("\n");
-    const events = lines.map((line) => JSON.parse(line));
-    expect(events.at(-1).event).toBe("stopped");
-    const reported = events.filter(({ event }) => event === "log lines dropped");
-    // The line of the request for the metrics itself may have been dropped after it.
-    const sum = reported.reduce((total, { lines: count }) => total + count, 0);
-    expect(sum).toBeWithin(dropped, dropped + 2);
-  },
-  180_000,
-);
+  const report = /"level":"warn","event":"log lines dropped","lines":(\d+)/;
+  while (!report.test(pipe.read())) await Bun.sleep(5);
+  expect(await server.stop()).toBe(0);
+  const lines = pipe.read().trimEnd().split("\n");
+  const events = lines.map((line) => JSON.parse(line));
+  expect(events.at(-1).event).toBe("stopped");
+  const reported = events.filter(({ event }) => event === "log lines dropped");
+  // The line of the request for the metrics itself may have been dropped after it.
+  const sum = reported.reduce((total, { lines: count }) => total + count, 0);
+  expect(sum).toBeWithin(dropped, dropped + 2);
+});
 
-test.concurrent.if(againstBinary).each([
+test.concurrent.each([
   // Like `serve 2>&1 | reader`.
   ["nobody reads its log and stderr", (_pipe: Pipe, server: Server) => fillLog(server)],
   ["the reader of its log has closed the pipe", (pipe: Pipe) => pipe.closeReader()],
-] as const)(
-  "serve exits with 0 on SIGTERM when %s",
-  async (...row) => {
-    const [, stopReading] = row;
-    using directory = makeDirectory();
-    using pipe = makePipe(directory, "log");
-    const server = await serve(directory, pipe.writer, pipe.writer);
-    await stopReading(pipe, server);
-    expect((await server.get("/users")).status).toBe(200);
-    expect(await server.stop()).toBe(0);
-  },
-  180_000,
-);
+] as const)("serve exits with 0 on SIGTERM when %s", async (...row) => {
+  const [, stopReading] = row;
+  using directory = makeDirectory();
+  using pipe = makePipe(directory, "log");
+  const server = await serve(directory, pipe.writer, pipe.writer);
+  await stopReading(pipe, server);
+  expect((await server.get("/users")).status).toBe(200);
+  expect(await server.stop()).toBe(0);
+});
 
-test.concurrent.if(againstBinary)(
-  "serve exits with 1 on SIGTERM when its log could not be written",
-  async () => {
-    using directory = makeDirectory();
-    const full = openSync("/dev/full", "w");
-    const server = await serve(directory, full);
-    expect((await server.get("/users")).status).toBe(200);
-    expect(await server.stop()).toBe(1);
-    expect(await new Response(server.child.stderr as ReadableStream).text()).toBe(
-      "Cannot write the output\n",
-    );
-    closeSync(full);
-  },
-);
+test.concurrent("serve exits with 1 on SIGTERM when its log could not be written", async () => {
+  using directory = makeDirectory();
+  const full = openSync("/dev/full", "w");
+  const server = await serve(directory, full);
+  expect((await server.get("/users")).status).toBe(200);
+  expect(await server.stop()).toBe(1);
+  expect(await new Response(server.child.stderr as ReadableStream).text()).toBe(
+    "Cannot write the output\n",
+  );
+  closeSync(full);
+});

@@ -1,14 +1,21 @@
 // The API and the commands of a server with an archive, in a directory.
-import { expect, test } from "bun:test";
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { expect, test as inTurn } from "bun:test";
+import { existsSync, mkdirSync, readdirSync, renameSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { createDirectoryStorage } from "../../src/object-storage/directory.ts";
+import { encodeJson } from "../../src/sqlite/archive/format.ts";
+import { ANNOUNCEMENT_KEY } from "../../src/sqlite/archive/write/announcement.ts";
+import { holderName } from "../../src/sqlite/disk/files.ts";
 import { setAside } from "../../src/sqlite/file/files.ts";
 import { newUser } from "../http/make.ts";
 import { startServer } from "../http/server.ts";
+import { startS3Server } from "../object-storage/s3-server.ts";
 import { addDamagedBase } from "../sqlite/archive/archived.ts";
 import { makeDirectory } from "../support/directory.ts";
-import { makeHarness } from "./harness.ts";
+import { failed, makeHarness } from "./harness.ts";
+
+// Most wait.
+const test = inTurn.concurrent;
 
 /** @returns a directory for an archive, and the settings of a server that uses it */
 function makeArchive() {
@@ -18,25 +25,6 @@ function makeArchive() {
   const settings = { ARCHIVE_URL: `file://${path}`, ARCHIVE_COMMIT: "sync" };
   return { ...directory, settings };
 }
-
-test("health and metrics say how far the archive is behind", async () => {
-  using archive = makeArchive();
-  await using server = await startServer(archive.settings);
-  await newUser(server);
-  const metrics = async () =>
-    (await server.call("GET", "/metrics", { token: server.readToken })).text;
-  const base = /^user_api_archive_last_base_timestamp_seconds \d{10}/m;
-  // The state is updated once a second. At first, nothing is behind, and there is no base.
-  while (!base.test(await metrics())) await Bun.sleep(20);
-  for (;;) {
-    const { status, json } = await server.call("GET", "/health", { token: null });
-    expect(status).toBe(200);
-    if (json.data.archive.bytes_behind === 0) break;
-    await Bun.sleep(20);
-  }
-  expect(await metrics()).toMatch(/^user_api_archive_seconds_behind \d/m);
-  expect(await metrics()).toMatch(/^user_api_archive_bytes_behind \d/m);
-});
 
 test.each([
   ["sync", 503],
@@ -125,10 +113,22 @@ test("a command fails when the database it uses is set aside", async () => {
   });
 });
 
-test("restore and archive check find everything after a clean stop", async () => {
+test("health and metrics say how far the archive is behind, and a restore and its check find everything after a clean stop", async () => {
   using archive = makeArchive();
   await using server = await startServer(archive.settings);
   await newUser(server, { email: "ann@example.com" });
+  const metrics = async () =>
+    (await server.call("GET", "/metrics", { token: server.readToken })).text;
+  const base = /^user_api_archive_last_base_timestamp_seconds \d{10}/m;
+  // The state is updated once a second. At first, nothing is behind, and there is no base.
+  while (!base.test(await metrics())) await Bun.sleep(20);
+  const bytesBehind = async () => {
+    const { json } = await server.call("GET", "/health", { token: null });
+    return json.data.archive.bytes_behind;
+  };
+  while ((await bytesBehind()) > 0) await Bun.sleep(20);
+  expect(await metrics()).toMatch(/^user_api_archive_seconds_behind \d/m);
+  expect(await metrics()).toMatch(/^user_api_archive_bytes_behind \d/m);
   await server.restart();
   await newUser(server, { email: "bob@example.com" });
   expect(await server.stop()).toBe(0);
@@ -188,49 +188,51 @@ test("archive check, restore and a start say that they have used an older base",
   expect(await next.stop()).toMatchObject({ code: 0 });
 });
 
-test("restore and archive check exit with 2 when their arguments are wrong", async () => {
-  using world = makeHarness();
-  const from = ["restore", "--from", "file:///nowhere"];
-  const messages: [string[], string][] = [
-    [["restore"], "Name either a backup or, with --from, an archive"],
-    [[...from, "a.db"], "Name either a backup or, with --from, an archive"],
-    [["restore", "a.db", "--at", "2026-11-22T06:11:30Z"], "--at needs --from"],
-    ...["yesterday", "2026-11-31T06:11:30Z", "2026-11-22T06:60:30Z"].map(
-      (time): [string[], string] => [
-        [...from, "--at", time],
-        `Invalid --at "${time}": must be a time such as 2026-11-22T06:11:30Z`,
-      ],
-    ),
-    [
-      ["restore", "--from", "nowhere"],
-      "Invalid --from: must be s3://bucket/prefix (letters, digits and . _ - = only) or file:///directory",
-    ],
-    [["archive", "check"], "Name an archive with --archive-url or ARCHIVE_URL"],
-  ];
-  for (const [args, message] of messages) {
-    const { code, stdout, stderr } = await world.run(...args);
-    expect([code, stdout, stderr.split("\n")[0]]).toEqual([2, "", message]);
-  }
-  const missing = await world.run(...from);
-  expect([missing.code, missing.stderr]).toEqual([
-    1,
-    expect.stringMatching(/^Cannot restore file:\/\/\/nowhere: .*the directory does not exist\n$/),
-  ]);
-  expect(readdirSync(dirname(world.path))).toEqual([]);
+test("a server is not started with an archive that is missing, or for PostgreSQL", async () => {
+  using world = makeHarness({ environment: { ARCHIVE_URL: "file:///nowhere" } });
+  const problem = "Cannot list file:///nowhere: the directory does not exist";
+  expect(await world.run("serve")).toEqual(failed(`ARCHIVE_URL: ${problem}`));
+  const restored = await world.run("restore", "--from", "file:///nowhere");
+  expect(restored).toEqual(failed(`Cannot restore file:///nowhere: ${problem}`));
+  const postgres = await world.run("serve", "--database-url", "postgres://a@localhost/b");
+  expect(postgres).toEqual(failed("ARCHIVE_URL is for a SQLite database only"));
 });
 
-test("a server is not started with an archive that is missing, or for PostgreSQL", async () => {
-  using archive = makeArchive();
-  rmSync(archive.at("archive"), { recursive: true });
-  using world = makeHarness({ environment: archive.settings });
-  const { code, stderr } = await world.run("serve");
-  expect([code, stderr]).toEqual([
-    1,
-    expect.stringMatching(/^ARCHIVE_URL: Cannot list file:\S+: the directory does not exist\n$/),
-  ]);
-  const postgres = await world.run("serve", "--database-url", "postgres://a@localhost/b");
-  expect([postgres.code, postgres.stderr]).toEqual([
-    1,
-    "ARCHIVE_URL is for a SQLite database only\n",
-  ]);
+test("archive promote ends the log of a server when a standby has announced itself", async () => {
+  await using s3 = await startS3Server();
+  const environment = { ...s3.environment, ARCHIVE_URL: "s3://bucket/a" };
+  using world = makeHarness({ environment });
+  const holder = holderName(world.path);
+  const promote = (...args: string[]) => world.run("archive", "promote", ...args);
+  const refusal = (problem: string) => failed(`Cannot promote s3://bucket/a: ${problem}`);
+  function announce(name: string, ageS: number): void {
+    const timeMs = world.clock.time.getTime() - ageS * 1000;
+    const body = encodeJson({ holder: name, takeoverMs: 3_000, timeMs });
+    s3.objects.set(`a/${ANNOUNCEMENT_KEY}`, { body, tag: '"1"', modified: "" });
+  }
+  const server = await world.serve();
+  while (!s3.objects.keys().some((key) => key.startsWith("a/bases/"))) await Bun.sleep(5);
+  const silence = "no standby has announced itself within 60 s by the clock of this machine";
+  const none = refusal(`${silence}: start one, or add --force`);
+  expect(await promote()).toEqual(none);
+  announce(holder, 1);
+  expect(await promote()).toEqual(none);
+  announce("b:b.db", 61);
+  expect(await promote()).toEqual(none);
+  announce("b:b.db", 60);
+  const next = "b:b.db takes over now";
+  const old = `${holder} ends its writes when it sees this: with STANDBY it follows, otherwise it exits with 1`;
+  expect(await promote()).toEqual({ code: 0, stdout: `${old}\n${next}\n`, stderr: "" });
+  // Its next segment, because an idle server notices that only with its heartbeat.
+  await world.run("token", "create", "a");
+  const { code, stdout } = await server.ended;
+  expect([code, stdout]).toEqual([1, expect.stringContaining("promote has taken over")]);
+  announce("b:b.db", 61);
+  const before = `The log of generation 1, of ${holder}, had ended before`;
+  const forced = `${before}\nAny server that follows or starts takes over now\n`;
+  expect(await promote("--force")).toEqual({ code: 0, stdout: forced, stderr: "" });
+  expect(await world.run("archive", "check")).toMatchObject({ code: 0, stderr: "" });
+  const directory = await promote("--force", "--archive-url", "file:///nowhere");
+  const problem = "Cannot promote file:///nowhere: a directory is for one machine";
+  expect(directory).toEqual(failed(problem));
 });

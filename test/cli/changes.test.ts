@@ -31,22 +31,13 @@ function idsOf(stdout: string): number[] {
 const upTo = (last: number, first = 1) =>
   Array.from({ length: last - first + 1 }, (_, at) => first + at);
 
-test("changes prints each change on a line", async () => {
-  using world = makeHarnessWithDatabase();
-  await fill(world, 2);
-  const { code, stdout, stderr } = await world.run("changes");
-  expect([code, stderr]).toEqual([0, ""]);
-  const user = { type: "user.created", version: 1, status: null, token: "laptop" };
-  expect(parsedLines(stdout)).toEqual([
-    { id: 1, ...user, record_id: 1, created_at: time },
-    { id: 2, ...user, record_id: 2, created_at: time },
-  ]);
-});
-
-test("changes prints every change once when there are several pages", async () => {
+test("changes prints every change on a line once, also when there are several pages", async () => {
   using world = makeHarnessWithDatabase();
   await fill(world, 451);
-  expect(idsOf((await world.run("changes")).stdout)).toEqual(upTo(451));
+  const { code, stdout, stderr } = await world.run("changes");
+  expect([code, stderr, idsOf(stdout)]).toEqual([0, "", upTo(451)]);
+  const user = { type: "user.created", version: 1, status: null, token: "laptop" };
+  expect(parsedLines(stdout)[1]).toEqual({ id: 2, ...user, record_id: 2, created_at: time });
   expect(idsOf((await world.run("changes", "--after", "200")).stdout)).toEqual(upTo(451, 201));
   expect(idsOf((await world.run("changes", "--after", "451")).stdout)).toEqual([]);
 });
@@ -62,16 +53,6 @@ test("changes begins with the oldest change that is kept, and fails when the cha
   expect(await world.run("changes", "--after", "5", "--follow")).toEqual(
     failed("there is no change 5, the last one is 4: synchronize again"),
   );
-});
-
-test("changes rejects --after when it is not an id", async () => {
-  using world = makeHarnessWithDatabase();
-  for (const after of ["", "-1", "1.5", "x", "9007199254740992"]) {
-    const { code, stderr } = await world.run("changes", "--after", after);
-    const line = `Invalid --after ${JSON.stringify(after)}: must be the id of a change, or 0`;
-    expect([code, stderr.split("\n")[0]]).toEqual([2, line]);
-  }
-  expect(await world.run("changes")).toEqual({ code: 0, stdout: "", stderr: "" });
 });
 
 test("changes --follow prints later changes, beside a server, until a signal arrives", async () => {

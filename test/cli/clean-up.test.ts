@@ -3,11 +3,10 @@ import { startCleanUp } from "../../src/cli/clean-up.ts";
 import type { Store } from "../../src/domain/store.ts";
 import { stopTime } from "../support/fake-time.ts";
 
-const now = () => new Date("2026-11-26T00:00:00.000Z");
-
-/** Starts a cleanup of a store whose deletion of changes ends when the test says so, and whether more are left. */
-function start() {
+test("the cleanup begins again when the last one has ended, also if it has failed, and at once if more is left, until it is stopped", async () => {
+  using time = stopTime();
   const begun: Date[] = [];
+  // The deletion of changes ends when the test says so, and whether more are left.
   const ends: PromiseWithResolvers<boolean>[] = [];
   const warnings: unknown[] = [];
   const store = {
@@ -22,23 +21,14 @@ function start() {
     },
     isPrimary: () => true,
   } as Pick<Store, "deleteExpiredKeys" | "changes" | "isPrimary">;
-  const warn = (_event: string, fields?: object) => void warnings.push(fields);
   let hours = 0;
-  const monotonicMs = () => 3_600_000 * hours++;
-  const times = { changesMs: 30 * 24 * 60 * 60 * 1000, intervalMs: 1, monotonicMs };
-  const options = { ...times, now, log: { warn } };
-  const cleanUp = startCleanUp(() => store, options);
-  return {
-    begun,
-    ends,
-    warnings,
-    stop: () => cleanUp[Symbol.asyncDispose](),
-  };
-}
-
-test("the cleanup begins again when the last one has ended, also if it has failed, and at once if more is left", async () => {
-  using time = stopTime();
-  const { begun, ends, warnings, stop } = start();
+  const cleanUp = startCleanUp(() => store, {
+    changesMs: 30 * 24 * 60 * 60 * 1000,
+    intervalMs: 1,
+    monotonicMs: () => 3_600_000 * hours++,
+    now: () => new Date("2026-11-26T00:00:00.000Z"),
+    log: { warn: (_event, fields) => void warnings.push(fields) },
+  });
   await time.pass(20);
   expect(begun).toHaveLength(1);
   ends[0]?.reject(new Error("on purpose"));
@@ -47,26 +37,17 @@ test("the cleanup begins again when the last one has ended, also if it has faile
   expect(warnings).toEqual([{ reason: "on purpose" }]);
   ends[1]?.resolve(true);
   await time.pass(2);
-  expect(begun).toHaveLength(3);
-  ends[2]?.resolve(false);
-  await stop();
-  // By the first look at a clock, nothing is old enough.
-  expect(begun[0]?.getTime()).toBeLessThan(0);
-  expect(begun.slice(1)).toEqual(Array(2).fill(new Date("2026-10-27T00:00:00.000Z")));
-});
-
-test("the cleanup waits for the transaction that is running when it is stopped, and begins no other one", async () => {
-  using time = stopTime();
-  const { begun, ends, stop } = start();
-  await time.pass(1);
   let isStopped = false;
-  const stopping = stop().then(() => {
+  const stopping = cleanUp[Symbol.asyncDispose]().then(() => {
     isStopped = true;
   });
   await time.pass(20);
   expect(isStopped).toBe(false);
-  ends[0]?.resolve(true);
+  ends[2]?.resolve(true);
   await stopping;
   await time.pass(20);
-  expect(begun).toHaveLength(1);
+  expect(begun).toHaveLength(3);
+  // By the first look at a clock, nothing is old enough.
+  expect(begun[0]?.getTime()).toBeLessThan(0);
+  expect(begun.slice(1)).toEqual(Array(2).fill(new Date("2026-10-27T00:00:00.000Z")));
 });

@@ -1,11 +1,13 @@
-// Commands on a database with damage in a place that they must name. test/binary/hostile-files.test.ts damages any place.
+// `check`, and other commands on a database with damage that they must name. test/binary/hostile-files.test.ts damages any
+// place.
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { readdirSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { PAGE_BYTES, rootPageOf } from "../support/damage.ts";
 import { makeDirectory } from "../support/directory.ts";
+import { fillDatabase } from "../support/fill.ts";
 import type { Outcome } from "../support/program.ts";
-import { lines, makeHarness } from "./harness.ts";
+import { exportOf, failed, lines, makeHarness } from "./harness.ts";
 import { writeIntact } from "./intact-database.ts";
 
 const directory = makeDirectory();
@@ -83,4 +85,36 @@ test("changes fails when the file claims a last id that no change has", async ()
   }
   const { code, stderr } = await world.run("changes");
   expect([code, stderr]).toEqual([1, "Cannot read the changes after 0: run `user-api check`\n"]);
+});
+
+test.each(["users", "orders"] as const)("check finds two %s with one reference", async (table) => {
+  using world = makeHarness();
+  const server = await world.serve();
+  expect(await world.run("check")).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
+  await server.stop();
+  await fillDatabase(world.path, 2, 2);
+  const [first, second] = await exportOf(world, table);
+  const bytes = readFileSync(world.path, "latin1");
+  writeFileSync(world.path, bytes.replaceAll(second.reference, first.reference), "latin1");
+  const { code, stdout } = await world.run("check");
+  expect([code, stdout]).toEqual([1, `non-unique entry in index ${table}_by_reference\n`]);
+});
+
+const readers = ["check", "export users", "token list", "backup copy.db"];
+
+test.each([
+  ["the database is empty", "", readers],
+  [
+    "the file is not a SQLite database",
+    "This is a text, and not a database.\n".repeat(100),
+    [...readers, "token create a", "token revoke a"],
+  ],
+])("commands leave the file as it is when %s", async (problem, content, commands) => {
+  using world = makeHarness();
+  await Bun.write(world.path, content);
+  for (const command of commands) {
+    const outcome = await world.run(...command.split(" "));
+    expect(outcome).toEqual(failed(`Cannot open ${world.path}: ${problem}`));
+    expect(await Bun.file(world.path).text()).toBe(content);
+  }
 });

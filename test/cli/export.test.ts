@@ -1,6 +1,5 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
-import { dirname } from "node:path";
 import { fail } from "../../src/base/error.ts";
 import { openOutput } from "../../src/cli/files/streams.ts";
 import { expectThrown } from "../support/expect-error.ts";
@@ -12,28 +11,15 @@ import {
   type Options,
   openWith,
   parsedLines,
+  reported,
 } from "./harness.ts";
 
-/** A database with this number of users. The first one is `0@b.cd`. */
 async function makeFilled(users = 1, options?: Options): Promise<Harness> {
   const world = makeHarness(options);
   const records = Array.from({ length: users }, (_, at) => ({ email: `${at}@b.cd` }));
   await world.feed(lines(records), "import", "users");
   return world;
 }
-
-test("export users writes all users by id, in the format of the API", async () => {
-  using world = await makeFilled(700);
-  const { code, stdout, stderr } = await world.run("export", "users");
-  expect([code, stderr]).toEqual([0, "Exported 700 users\n"]);
-  const rows = stdout.trim().split("\n");
-  expect(rows).toHaveLength(700);
-  const times =
-    '"version":1,"created_at":"2026-11-20T18:57:03.120Z","updated_at":"2026-11-20T18:57:03.120Z"';
-  expect(rows[699]).toBe(
-    `{"id":700,"email":"699@b.cd","reference":null,"name":null,"metadata":{},${times}}`,
-  );
-});
 
 test("export --from --to writes the records that were created in the period", async () => {
   using world = await makeFilled(1);
@@ -66,18 +52,26 @@ test("export --from --to writes the records that were created in the period", as
   );
 });
 
-test("export writes all records when they are too large for one page", async () => {
+test("export writes all records by id, in the format of the API, when they are too large for one page", async () => {
   using world = makeHarness();
   const many = Array.from({ length: 50 }, (_, at) => [`k${at}`, "漢".repeat(400)]);
   const metadata = Object.fromEntries(many);
   const users = Array.from({ length: 150 }, (_, at) => ({ email: `${at}@b.cd`, metadata }));
   await world.feed(lines(users), "import", "users");
-  const { code, stdout } = await world.run("export", "users");
-  const ids = stdout
-    .trimEnd()
-    .split("\n")
-    .map((line) => JSON.parse(line).id);
-  expect([code, ids]).toEqual([0, users.map((_, at) => at + 1)]);
+  const now = "2026-11-20T18:57:03.120Z";
+  const rest = {
+    reference: null,
+    name: null,
+    metadata,
+    version: 1,
+    created_at: now,
+    updated_at: now,
+  };
+  const rows = users.map(({ email }, at) => ({ id: at + 1, email, ...rest }));
+  expect(await world.run("export", "users")).toEqual({
+    ...reported("Exported 150 users"),
+    stdout: lines(rows),
+  });
 });
 
 test("export as CSV starts with a header, even if there are no users", async () => {
@@ -92,26 +86,6 @@ test("export as CSV starts with a header, even if there are no users", async () 
   const { stdout } = await world.run("export", "users", "--format", "csv");
   const now = '"2026-11-20T18:57:03.120Z"';
   expect(stdout).toBe(`${header}1,"a@b.cd",,,"{}",1,${now},${now}\n`);
-});
-
-test("export --output publishes a complete file, and keeps the old one when it fails", async () => {
-  using world = await makeFilled();
-  const path = world.at("a.ndjson");
-  const link = world.at("link.ndjson");
-  const files = () => readdirSync(world.at(".")).sort();
-  await Bun.write(path, "old");
-  symlinkSync(path, link);
-  {
-    // This export is never finished.
-    using output = openOutput(path, true, "");
-    output.write("half");
-    expect(readFileSync(path, "utf8")).toBe("old");
-  }
-  expect(readFileSync(path, "utf8")).toBe("old");
-  expect(files()).toEqual(["a.ndjson", "data", "link.ndjson"]);
-  await world.run("export", "users", "--output", link, "--force");
-  expect(readFileSync(path, "utf8")).toContain("0@b.cd");
-  expect(files()).toEqual(["a.ndjson", "data", "link.ndjson", "link.ndjson.sha256"]);
 });
 
 test("export --output leaves no incomplete file when it fails at any point", async () => {
@@ -132,23 +106,6 @@ test("export --output leaves no incomplete file when it fails at any point", asy
   expect(readdirSync(world.at(".")).sort()).toEqual(["b", "data"]);
 });
 
-test("export and backup leave no other files when the server is running", async () => {
-  using world = await makeFilled(1_200);
-  await world.run("export", "users");
-  const files = () => readdirSync(dirname(world.path)).sort();
-  expect(files()).toEqual(["test.db"]);
-  const server = await world.serve();
-  const exported = await world.run("export", "users");
-  expect([exported.code, exported.stderr]).toEqual([0, "Exported 1,200 users\n"]);
-  const backedUp = await world.run("backup", `${world.path}.copy`);
-  expect([backedUp.code, backedUp.stdout]).toEqual([
-    0,
-    expect.stringContaining("1,200 users, 0 orders and 1 token "),
-  ]);
-  await server.stop();
-  expect(files()).toEqual(["test.db", "test.db-last-backup", "test.db-serving", "test.db.copy"]);
-});
-
 test.each([
   ["no/such/a", "no/such/a: no such file or directory"],
   ["/tmp --force", "/tmp: it is a directory"],
@@ -159,30 +116,35 @@ test.each([
   expect(outcome).toEqual(failed(`Cannot write ${problem}`));
 });
 
-test("export --output does not overwrite a file when --force is missing", async () => {
+test("export --output publishes a complete file, follows a link, and replaces a file only with --force", async () => {
   using world = await makeFilled();
-  const path = world.at("a");
-  await Bun.write(path, "old");
+  const [path, link, late] = [world.at("a"), world.at("link"), world.at("late")];
   const exists = (name: string) =>
     `Cannot write ${name}: the file already exists; delete it, or choose another name`;
+  await Bun.write(path, "old");
+  symlinkSync(path, link);
   const outcome = await world.run("export", "users", "--output", path);
   expect(outcome).toEqual(failed(exists(path)));
-  expect(readFileSync(path, "utf8")).toBe("old");
-  expect((await world.run("export", "users", "--output", path, "--force")).code).toBe(0);
-  expect(readFileSync(path, "utf8")).toContain("0@b.cd");
-
-  const late = world.at("late");
+  {
+    // This export is never finished.
+    using output = openOutput(path, true, "");
+    output.write("half");
+  }
   {
     using output = openOutput(late, false, "");
     output.write("new");
     await Bun.write(late, "meanwhile");
     expectThrown(output.finish, "operator", exists(late));
   }
-  expect(readFileSync(late, "utf8")).toBe("meanwhile");
-  expect(readdirSync(world.at(".")).sort()).toEqual(["a", "a.sha256", "data", "late"]);
+  expect([path, late].map((name) => readFileSync(name, "utf8"))).toEqual(["old", "meanwhile"]);
+  expect(readdirSync(world.at(".")).sort()).toEqual(["a", "data", "late", "link"]);
+  expect((await world.run("export", "users", "--output", link, "--force")).code).toBe(0);
+  expect(readFileSync(path, "utf8")).toContain("0@b.cd");
+  const made = ["a", "data", "late", "link", "link.sha256"];
+  expect(readdirSync(world.at(".")).sort()).toEqual(made);
 });
 
-test("export --output does not overwrite the database when --force is given", async () => {
+test("export and backup do not write to a file of the database, also behind a link, or with --force", async () => {
   using world = await makeFilled();
   const before = readFileSync(world.path);
   const link = world.at("link-to-database");
@@ -190,8 +152,12 @@ test("export --output does not overwrite the database when --force is given", as
   const suffixes = ["-wal", "-shm", "-journal", "-serving", "-last-backup", "-archive"];
   const sidecars = suffixes.map((suffix) => world.path + suffix);
   for (const path of [world.path, link, ...sidecars]) {
-    const outcome = await world.run("export", "users", "--output", path, "--force");
-    expect(outcome).toEqual(failed(`Cannot write ${path}: it belongs to the database`));
+    const exported = await world.run("export", "users", "--output", path, "--force");
+    expect(exported).toEqual(failed(`Cannot write ${path}: it belongs to the database`));
+  }
+  for (const path of sidecars) {
+    const made = await world.run("backup", path);
+    expect(made).toEqual(failed(`Cannot back up to ${path}: the file belongs to the database`));
   }
   expect(readFileSync(world.path)).toEqual(before);
 });

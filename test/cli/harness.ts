@@ -17,11 +17,6 @@ export interface Serving extends RunningHere {
   readonly url: string;
 }
 
-/** The line on stderr of a command that has created the database. */
-export function createdNotice(path: string): string {
-  return `Created the database ${path}`;
-}
-
 /** The outcome of a command that prints lines on stderr and fails. */
 export function failed(...printed: string[]): Outcome {
   return { code: 1, stdout: "", stderr: printed.map((line) => `${line}\n`).join("") };
@@ -45,25 +40,11 @@ export function summaryOf(
   return `Imported ${first} ${noun} (${second} unchanged, ${third} rejected)`;
 }
 
-/** The outcome of an import without rejected records. */
 export function imported(...counts: Parameters<typeof summaryOf>): Outcome {
   return reported(summaryOf(...counts));
 }
 
-export interface Harness extends Disposable {
-  readonly path: string;
-  /** @returns the path of another file, in the directory above that of the database */
-  at(name: string): string;
-  readonly clock: { time: Date };
-  readonly stdin: { chunks: readonly (Uint8Array | Promise<Uint8Array>)[] };
-  run(...args: string[]): Promise<Outcome>;
-  feed(input: string | Uint8Array, ...args: string[]): Promise<Outcome>;
-  /** Runs a line of bash on the same database. In it, `"$@"` is the program, in processes of its own. */
-  shell(line: string): Promise<Outcome>;
-  begin(...args: string[]): RunningHere;
-  serve(...args: string[]): Promise<Serving>;
-  isFree(): Promise<boolean>;
-}
+export type Harness = ReturnType<typeof makeHarness>;
 
 export interface Options {
   readonly environment?: Environment;
@@ -102,19 +83,19 @@ export function openWith(change: (store: Store) => Partial<Store>): Backend["ope
   };
 }
 
-async function* inPieces(chunks: Harness["stdin"]["chunks"]): AsyncGenerator<Uint8Array> {
-  yield* chunks;
-}
-
 /** Runs commands in this process, with a database in a temporary directory and a fixed clock. */
-export function makeHarness(options: Options = {}): Harness {
+export function makeHarness(options: Options = {}) {
   const { environment = {}, openStore, backUp } = options;
   const { openFileLimit = 65_536, memoryBytes = 2 ** 40 } = options;
   const directory = makeDirectory();
   const path = directory.at("data/test.db");
-  const stdin: Harness["stdin"] = { chunks: [] };
+  const stdin: { chunks: readonly Uint8Array[] } = { chunks: [] };
   const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
   const variables = { DATABASE_URL: path, PORT: "0", ...environment };
+
+  async function* pieces(): AsyncGenerator<Uint8Array> {
+    yield* stdin.chunks;
+  }
 
   const begin = (...args: string[]) =>
     runHere(args, {
@@ -124,10 +105,7 @@ export function makeHarness(options: Options = {}): Harness {
         return { ...backend, open: openStore ?? backend.open, backUp: backUp ?? backend.backUp };
       },
       now: () => clock.time,
-      openInput(path) {
-        if (path !== null) return openInput(path);
-        return inPieces(stdin.chunks);
-      },
+      openInput: (path) => (path === null ? pieces() : openInput(path)),
       memoryBytes,
       sockets: {
         limitOpenFiles: () => openFileLimit,
@@ -138,38 +116,33 @@ export function makeHarness(options: Options = {}): Harness {
 
   return {
     path,
+    /** @returns the path of another file, in the directory above that of the database */
     at: directory.at,
     clock,
     stdin,
-    run: (...args) => begin(...args).ended,
-    feed(input, ...args) {
+    begin,
+    run: (...args: string[]) => begin(...args).ended,
+    feed(input: string | Uint8Array, ...args: string[]) {
       stdin.chunks = [typeof input === "string" ? new TextEncoder().encode(input) : input];
       return begin(...args).ended;
     },
-    shell(line) {
+    /** Runs a line of bash on the same database. In it, `"$@"` is the program, in processes of its own. */
+    shell(line: string) {
       const program = [process.execPath, `${import.meta.dir}/../../src/main.ts`];
       const env = { PATH: Bun.env["PATH"], ...variables };
       return runProgram(["bash", "-c", line, "bash", ...program], { env });
     },
-    begin,
-    async serve(...args) {
+    async serve(...args: string[]): Promise<Serving> {
       const running = begin("serve", ...args);
       return { ...running, url: await running.listening() };
     },
-    async isFree() {
-      try {
-        await withStore(path, async () => {}, { mode: "serve" });
-        return true;
-      } catch {
-        return false;
-      }
-    },
+    isFree: () => withStore(path, async () => true, { mode: "serve" }).catch(() => false),
     [Symbol.dispose]: () => directory[Symbol.dispose](),
   };
 }
 
 /** Likewise, with a database that has no rows. */
-export function makeHarnessWithDatabase(options: Options = {}): Harness {
+export function makeHarnessWithDatabase(options: Options = {}) {
   const world = makeHarness(options);
   mkdirSync(dirname(world.path));
   using db = new Database(world.path, { create: true });

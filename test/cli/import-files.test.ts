@@ -18,108 +18,69 @@ const ann = { email: "ann@b.cd", name: "Ann" };
 const small = { currency: "EUR", reference: "1", items };
 
 const csv = "email,name\né@b.cd,😀\n";
-const csvFiles: [string, string | Uint8Array][] = [
+
+test.each([
   ["separated as the first line says", `sep=;\r\n${csv.replaceAll(",", ";")}`],
-  [
-    "separated as the first line says, by another character",
-    `"sep=|"\n${csv.replaceAll(",", "|")}`,
-  ],
+  ["separated by another character, in quotes", `"sep=|"\n${csv.replaceAll(",", "|")}`],
   ["separated by semicolons", csv.replaceAll(",", ";")],
   ["separated by tabs", csv.replaceAll(",", "\t")],
   ["named in capital letters with spaces", csv.replace("email,name", " Email, NAME ")],
-];
-
-for (const [what, file] of csvFiles) {
-  test(`import reads the columns of CSV when they are ${what}`, async () => {
-    using world = makeHarness();
-    const outcome = await world.feed(file, "import", "users", "--format", "csv");
-    expect(outcome).toEqual(imported("users", 1));
-    expect(await exportOf(world, "users")).toMatchObject([{ email: "é@b.cd", name: "😀" }]);
-  });
-}
-
-test("import of CSV reads lines that end with CR alone, and keeps a CR in quotes", async () => {
+])("import reads the columns of CSV when they are %s", async (_what, file) => {
   using world = makeHarness();
-  const file = "sep=;\remail;name\ra@b.cd;Ann\r\rb@b.cd;Bob\rbroken\r";
   const outcome = await world.feed(file, "import", "users", "--format", "csv");
-  expect(outcome.stderr).toContain("line 6: record must have 2 cells");
-  const quoted = 'email,name\nc@b.cd,"A\rB"\r\n';
-  expect((await world.feed(quoted, "import", "users", "--format", "csv")).code).toBe(0);
+  expect(outcome).toEqual(imported("users", 1));
+  expect(await exportOf(world, "users")).toMatchObject([{ email: "é@b.cd", name: "😀" }]);
+});
+
+test("import of CSV reads lines that end with CR alone, keeps a CR in quotes, and skips rows of empty cells", async () => {
+  using world = makeHarness();
+  const run = (file: string) => world.feed(file, "import", "users", "--format", "csv");
+  const file = "sep=;\remail;name\ra@b.cd;Ann\r\rb@b.cd;Bob\rbroken\r";
+  expect((await run(file)).stderr).toContain("line 6: record must have 2 cells");
+  expect(await run('email,name\nc@b.cd,"A\rB"\r\n')).toEqual(imported("users", 1));
   const users = await exportOf(world, "users");
   expect(users.map(({ name }) => name)).toEqual(["Ann", "Bob", "A\rB"]);
+  const rows = 'email,name\n,\n\n"",""\nd@b.cd,\n,Ann\n,\n';
+  expect(await run(rows)).toEqual(failed("line 6: email is required", summaryOf("users", 1, 0, 1)));
 });
 
-test("a file whose name ends with .tsv is separated by tabs, and an export can be imported", async () => {
-  using world = makeHarness();
-  await world.feed(lines([{ ...ann, name: "Lee,\tAnn" }]), "import", "users");
-  const file = world.at("users.TSV");
-  await world.run("export", "users", "--output", file);
-  const [header, row] = readFileSync(file, "utf8").split("\n");
-  expect(header).toStartWith("id\temail\treference\tname\t");
-  expect(row).toStartWith('1\t"ann@b.cd"\t\t"Lee,\tAnn"\t');
-  expect(await world.run("import", "users", file)).toEqual(imported("users", 0, 1));
-});
-
-const ambiguousHeaders: [string, string, string][] = [
+test.each([
   ["has another one in quotes", '"a;b;c;d",email', "a;b;c;d"],
   ["has two equally often", "email,a;b", "a;b"],
-];
-
-for (const [what, header, skipped] of ambiguousHeaders) {
-  test(`import separates CSV by commas when the header ${what}`, async () => {
-    using world = makeHarness();
-    const row = header.startsWith("email") ? "ann@b.cd,1" : "1,ann@b.cd";
-    const args = ["import", "users", "--format", "csv", "--ignore-unknown"];
-    const outcome = await world.feed(`${header}\n${row}\n`, ...args);
-    expect(outcome).toEqual(reported(`Skipped unknown fields: ${skipped}`, summaryOf("users", 1)));
-  });
-}
-
-test("import lists 20 unknown fields when there are more", async () => {
+])("import separates CSV by commas when the header %s", async (_what, header, skipped) => {
   using world = makeHarness();
-  const names = Array.from({ length: 21 }, (_, at) => `field${at}`);
-  const user = { ...ann, ...Object.fromEntries(names.map((name) => [name, 1])) };
-  const { stderr } = await world.feed(lines([user]), "import", "users", "--ignore-unknown");
-  expect(stderr).toStartWith(`Skipped unknown fields: ${names.slice(0, 20).join(", ")} …\n`);
+  const row = header.startsWith("email") ? "ann@b.cd,1" : "1,ann@b.cd";
+  const args = ["import", "users", "--format", "csv", "--ignore-unknown"];
+  const outcome = await world.feed(`${header}\n${row}\n`, ...args);
+  expect(outcome).toEqual(reported(`Skipped unknown fields: ${skipped}`, summaryOf("users", 1)));
 });
 
-test("import skips and lists unknown fields when --ignore-unknown is given", async () => {
+test("import skips and lists 20 unknown fields, with escapes, when --ignore-unknown is given", async () => {
   using world = makeHarness();
-  const ndjson = lines([{ ...ann, phone: "1", metadata: { kept: "1" } }]);
-  expect(await world.feed(ndjson, "import", "users", "--ignore-unknown")).toEqual(
-    reported("Skipped unknown fields: phone", summaryOf("users", 1)),
-  );
+  const skipping = async (table: string, text: string, ...more: string[]) =>
+    (await world.feed(text, "import", table, "--ignore-unknown", ...more)).stderr;
+  const skipped = (fields: string, table: "users" | "orders", created = 1) =>
+    `Skipped unknown fields: ${fields}\n${summaryOf(table, created, 1 - created)}\n`;
+  const user = { ...ann, metadata: { kept: "1" } };
+  expect(await skipping("users", lines([{ ...user, phone: "1" }]))).toBe(skipped("phone", "users"));
   const order = { ...small, user_id: 1, items: [{ ...items[0], color: "red" }] };
-  const args = ["import", "orders", "--ignore-unknown"];
-  expect(await world.feed(lines([order]), ...args)).toEqual(
-    reported("Skipped unknown fields: items.color", summaryOf("orders", 1)),
-  );
-  const columns = ["import", "users", "--format", "csv", "--ignore-unknown"];
-  expect(await world.feed("phone,email\n1,bob@b.cd\n", ...columns)).toEqual(
-    reported("Skipped unknown fields: phone", summaryOf("users", 1)),
-  );
+  expect(await skipping("orders", lines([order]))).toBe(skipped("items.color", "orders"));
+  const csv = "phone,email\n1,bob@b.cd\n";
+  expect(await skipping("users", csv, "--format", "csv")).toBe(skipped("phone", "users"));
   expect(await exportOf(world, "users")).toMatchObject([
     { metadata: { kept: "1" } },
     { email: "bob@b.cd" },
   ]);
-});
-
-test("import escapes what a terminal obeys when a file has it in the names of fields", async () => {
-  using world = makeHarness();
-  const obeyed = "\u001b[2K\nImported 9 users\u202e";
+  const names = Array.from({ length: 21 }, (_, at) => `field${at}`);
+  const more = lines([{ ...user, ...Object.fromEntries(names.map((name) => [name, 1])) }]);
+  const shown = `${names.slice(0, 20).join(", ")} …`;
+  expect(await skipping("users", more)).toBe(skipped(shown, "users", 0));
+  // What a terminal would obey.
+  const obeyed = lines([{ ...user, "\u001b[2K\nImported 9 users\u202e": 1 }]);
   const escaped = "\\u{1b}[2K\\u{a}Imported 9 users\\u{202e}";
-  const rejected = await world.feed(lines([{ ...ann, [obeyed]: 1 }]), "import", "users");
+  expect(await skipping("users", obeyed)).toBe(skipped(escaped, "users", 0));
+  const rejected = await world.feed(obeyed, "import", "users");
   expect(rejected.stderr).toStartWith(`line 1: ${escaped} is not allowed`);
-  const skipping = ["import", "users", "--ignore-unknown"];
-  const outcome = await world.feed(lines([{ ...ann, [obeyed]: 1 }]), ...skipping);
-  expect(outcome).toEqual(reported(`Skipped unknown fields: ${escaped}`, summaryOf("users", 1)));
-});
-
-test("import of CSV skips rows of empty cells, and counts their lines", async () => {
-  using world = makeHarness();
-  const file = 'email,name\n,\n\n"",""\na@b.cd,\n,Ann\n,\n';
-  const outcome = await world.feed(file, "import", "users", "--format", "csv");
-  expect(outcome).toEqual(failed("line 6: email is required", summaryOf("users", 1, 0, 1)));
 });
 
 test("import rejects an order that names its user twice, and finds references by their case", async () => {
@@ -148,28 +109,23 @@ const times: [given: string, stored: string][] = [
   ["0000-01-01T00:00:00Z", "0000-01-01T00:00:00.000Z"],
 ];
 
-test.each(["users", "orders"] as const)(
-  "import keeps the times of %s in UTC, and recognizes the records by them later",
-  async (table) => {
-    using world = makeHarness();
-    if (table === "orders") await world.feed(lines([ann]), "import", "users");
-    const fieldsOf = (at: number) =>
-      table === "users"
-        ? { email: `${at}@b.cd` }
-        : { ...small, user_id: 1, reference: `${at}`, status: "shipped" };
-    const records = times.map(([given], at) => ({ ...fieldsOf(at), created_at: given }));
-    const run = (all: unknown[]) => world.feed(lines(all), "import", table);
-    expect(await run(records)).toEqual(imported(table, 6));
-    expect(await run(records)).toEqual(imported(table, 0, 6));
-    expect((await exportOf(world, table)).slice(-6)).toMatchObject(
-      times.map(([, time], at) => ({ ...fieldsOf(at), created_at: time, updated_at: time })),
-    );
-    const other = await run([{ ...records[0], created_at: time }]);
-    expect(other.stderr).toMatch(
-      /^line 1: \w+ is already taken by \w+ 1 \(--update changes it\)\n/,
-    );
-  },
-);
+test.each(["users", "orders"] as const)("import keeps the times of %s in UTC", async (table) => {
+  using world = makeHarness();
+  if (table === "orders") await world.feed(lines([ann]), "import", "users");
+  const fieldsOf = (at: number) =>
+    table === "users"
+      ? { email: `${at}@b.cd` }
+      : { ...small, user_id: 1, reference: `${at}`, status: "shipped" };
+  const records = times.map(([given], at) => ({ ...fieldsOf(at), created_at: given }));
+  const run = (all: unknown[]) => world.feed(lines(all), "import", table);
+  expect(await run(records)).toEqual(imported(table, 6));
+  expect(await run(records)).toEqual(imported(table, 0, 6));
+  expect((await exportOf(world, table)).slice(-6)).toMatchObject(
+    times.map(([, time], at) => ({ ...fieldsOf(at), created_at: time, updated_at: time })),
+  );
+  const other = await run([{ ...records[0], created_at: time }]);
+  expect(other.stderr).toMatch(/^line 1: \w+ is already taken by \w+ 1 \(--update changes it\)\n/);
+});
 
 test("import says what is wrong with a time", async () => {
   using world = makeHarness();
@@ -226,33 +182,29 @@ for (const [format, text] of rejectedOrders) {
   });
 }
 
-test("import --rejects keeps a line that is no JSON object as text, and only marks one that is too long", async () => {
-  using world = makeHarness();
-  const path = world.at("rejects");
-  const text = `{"email":"trunc@example.com","na\nnothing\n${" ".repeat(2 ** 20)}{}\n`;
-  const { code } = await world.feed(text, "import", "orders", "--rejects", path);
-  expect(code).toBe(1);
-  expect(parsedLines(readFileSync(path, "utf8"))).toEqual([
-    {
-      import_error: "line 1: record must be valid JSON",
-      import_text: '{"email":"trunc@example.com","na',
-    },
-    { import_error: "line 2: record must be valid JSON", import_text: "nothing" },
-    { import_error: "line 3: record must be at most 1048576 characters" },
-  ]);
-});
-
-test("import --rejects keeps the text of an object that it cannot write again as it was", async () => {
+test("import --rejects keeps what is no JSON object, or cannot be written again as it was, as text", async () => {
   using world = makeHarness();
   const path = world.at("rejects");
   const texts = [
+    '{"email":"trunc@example.com","na',
+    "nothing",
     '{"email":"a@b.cd","email":"c@d.ef"}',
     '{"email":"a@b.cd","name":9007199254740993}',
     '{"email":"a@b.cd","name":1.00000000000000001}',
   ];
-  await world.feed(texts.map((text) => `${text}\n`).join(""), "import", "users", "--rejects", path);
+  const text = `${texts.join("\n")}\n${" ".repeat(2 ** 20)}{}\n`;
+  expect((await world.feed(text, "import", "users", "--rejects", path)).code).toBe(1);
   const kept = parsedLines(readFileSync(path, "utf8"));
-  expect(kept.map(({ import_text }) => import_text)).toEqual(texts);
+  expect(kept.map(({ import_text }) => import_text)).toEqual([...texts, undefined]);
+  expect(kept.map(({ import_error }) => import_error)).toEqual([
+    ...[1, 2].map((line) => `line ${line}: record must be valid JSON`),
+    ...[3, 4, 5].map((line) => expect.stringMatching(new RegExp(`^line ${line}: (email|name) `))),
+    "line 6: record must be at most 1048576 characters",
+  ]);
+  // A line that is not corrected.
+  const outcome = await world.feed(lines([kept[1]]), "import", "orders", "--ignore-unknown");
+  const why = "line 1: import_text must be replaced by the fields of the record";
+  expect(outcome).toEqual(failed(why, summaryOf("orders", 0, 0, 1)));
 });
 
 test("import --rejects replaces the error when a record is rejected again", async () => {
@@ -264,43 +216,20 @@ test("import --rejects replaces the error when a record is rejected again", asyn
   expect(again).toEqual({ ...record, import_error: expect.stringMatching(/^line 1: /) });
 });
 
-test("import says that import_text is to be replaced when a rejected line is not corrected", async () => {
-  using world = makeHarness();
-  // As written by --rejects.
-  const rejects = lines([{ import_error: "line 1: record must be valid JSON", import_text: "{" }]);
-  const args = ["import", "orders", "--ignore-unknown"];
-  expect(await world.feed(rejects, ...args)).toEqual(
-    failed(
-      "line 1: import_text must be replaced by the fields of the record",
-      summaryOf("orders", 0, 0, 1),
-    ),
-  );
-});
-
-test("import --rejects creates no file when no record is rejected", async () => {
+test("import --rejects creates a file only for rejected records, also behind a link, and replaces none", async () => {
   using world = makeHarness();
   const path = world.at("rejects");
-  const { code } = await world.feed(lines([ann]), "import", "users", "--rejects", path);
-  expect([code, existsSync(path)]).toEqual([0, false]);
-});
-
-test("import --rejects writes the target of a link when it does not exist yet", async () => {
-  using world = makeHarness();
-  symlinkSync("target", world.at("rejects"));
-  const { code } = await world.feed("{}\n", "import", "users", "--rejects", world.at("rejects"));
+  const run = (text: string, at = path) => world.feed(text, "import", "users", "--rejects", at);
+  expect([(await run(lines([ann]))).code, existsSync(path)]).toEqual([0, false]);
+  symlinkSync("target", path);
+  const { code } = await run("{}\n");
   expect([code, readFileSync(world.at("target"), "utf8")]).toEqual([1, expect.anything()]);
-});
-
-test("import --rejects imports nothing when the file exists or belongs to the database", async () => {
-  using world = makeHarness();
-  const path = world.at("rejects");
-  await Bun.write(path, "mine");
-  const exists = await world.feed(`${lines([ann])}{}\n`, "import", "users", "--rejects", path);
-  expect(exists).toEqual(
+  const kept = readFileSync(path, "utf8");
+  expect(await run('{"email":"new@b.cd"}\n{}\n')).toEqual(
     failed(`Cannot write ${path}: the file already exists; delete it, or choose another name`),
   );
-  expect(readFileSync(path, "utf8")).toBe("mine");
-  const own = await world.feed(`{}\n`, "import", "users", "--rejects", world.path);
-  expect(own.stderr).toBe(`Cannot write ${world.path}: it belongs to the database\n`);
-  expect((await world.run("export", "users")).stderr).toBe("Exported 0 users\n");
+  expect(readFileSync(path, "utf8")).toBe(kept);
+  const own = await run("{}\n", world.path);
+  expect(own).toEqual(failed(`Cannot write ${world.path}: it belongs to the database`));
+  expect(await exportOf(world, "users")).toHaveLength(1);
 });

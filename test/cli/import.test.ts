@@ -1,6 +1,5 @@
 import { expect, test } from "bun:test";
-import { existsSync, renameSync, rmSync } from "node:fs";
-import { openSqlite } from "../../src/sqlite/backend.ts";
+import { existsSync, readFileSync, rmSync } from "node:fs";
 import { oddTexts } from "../contract/open.ts";
 import {
   exportOf,
@@ -29,65 +28,57 @@ const order = {
   ...{ status: "paid", metadata: {}, version: 2, created_at: time, updated_at: time },
 };
 
-test.each(["ndjson", "csv"])(
-  "import restores a whole database when everything was exported as %s",
-  async (format) => {
-    using world = makeHarness();
-    const odd = oddTexts.map((text, at) => {
-      const name = at % 3 === 0 ? null : text;
-      return { email: `${at}@b.cd`, name, metadata: { [text]: text } };
-    });
-    await world.feed(lines([complete, ...odd]), "import", "users");
-    // A currency that ISO 4217 has dropped, and a discount.
-    const discounted = [...items, { sku: "gift-card", quantity: 1, unit_price: -50 }];
-    const more = { id: 4, reference: null, currency: "DEM", items: discounted, total: 150 };
-    const old = { ...order, ...more, metadata: { note: 'a, "b"' } };
-    await world.feed(lines([order, old]), "import", "orders");
-    const notice = "Exported 2 orders\n";
-    expect(await world.run("export", "orders")).toEqual({
-      ...{ code: 0, stdout: lines([order, old]), stderr: notice },
-    });
+test.each(["ndjson", "csv"])("import restores all that was exported as %s", async (format) => {
+  using world = makeHarness();
+  const odd = oddTexts.map((text, at) => {
+    const name = at % 3 === 0 ? null : text;
+    return { email: `${at}@b.cd`, name, metadata: { [text]: text } };
+  });
+  await world.feed(lines([complete, ...odd]), "import", "users");
+  // A currency that ISO 4217 has dropped, and a discount.
+  const discounted = [...items, { sku: "gift-card", quantity: 1, unit_price: -50 }];
+  const more = { id: 4, reference: null, currency: "DEM", items: discounted, total: 150 };
+  const old = { ...order, ...more, metadata: { note: 'a, "b"' } };
+  await world.feed(lines([order, old]), "import", "orders");
+  const notice = "Exported 2 orders\n";
+  expect(await world.run("export", "orders")).toEqual({
+    ...{ code: 0, stdout: lines([order, old]), stderr: notice },
+  });
 
-    using other = makeHarness();
-    for (const table of ["users", "orders"] as const) {
-      const { stdout } = await world.run("export", table, "--format", format);
-      const count = table === "users" ? 1 + odd.length : 2;
-      const outcome = await other.feed(stdout, "import", table, "--format", format);
-      expect(outcome).toEqual(imported(table, count));
-      expect(await other.run("export", table)).toEqual(await world.run("export", table));
-    }
-    await expectSound(other);
-  },
-);
+  using other = makeHarness();
+  for (const table of ["users", "orders"] as const) {
+    const { stdout } = await world.run("export", table, "--format", format);
+    const count = table === "users" ? 1 + odd.length : 2;
+    const outcome = await other.feed(stdout, "import", table, "--format", format);
+    expect(outcome).toEqual(imported(table, count));
+    expect(await other.run("export", table)).toEqual(await world.run("export", table));
+  }
+  await expectSound(other);
+});
 
-test("import continues where it stopped when its input was incomplete", async () => {
+test("import keeps earlier batches, and continues where it stopped, when its input ends or cannot be read", async () => {
   using world = makeHarness();
   // More than a batch, cut in the middle of a record.
   const text = emails(7000);
-  const cut = text.slice(0, 150_000);
-  const broken = await world.feed(cut, "import", "users");
+  const broken = await world.feed(text.slice(0, 150_000), "import", "users");
   expect(broken.code).toBe(1);
   expect(broken.stderr).toMatch(
     /^line \d+: record must be valid JSON\nImported [\d,]+ users \(0 unchanged, 1 rejected\)/,
   );
   const created = Number(/Imported ([\d,]+)/.exec(broken.stderr)?.[1]?.replaceAll(",", ""));
   expect(created).toBeGreaterThan(5000);
-  const outcome = await world.feed(text, "import", "users");
-  expect(outcome).toEqual(imported("users", 7000 - created, created));
-  await expectSound(world);
-});
-
-test("import keeps earlier batches when the input becomes unreadable", async () => {
-  using world = makeHarness();
+  expect(await world.feed(text, "import", "users")).toEqual(
+    imported("users", 7000 - created, created),
+  );
+  using other = makeHarness();
   const csv = `email\n${emails(6000).replaceAll(/\{"email":|\}/g, "")}"a"b\n`;
-  const outcome = await world.feed(csv, "import", "users", "--format", "csv");
+  const outcome = await other.feed(csv, "import", "users", "--format", "csv");
   expect([outcome.code, outcome.stdout]).toEqual([1, ""]);
   expect(outcome.stderr).toMatch(
     /^Cannot read the input: .*line 6002.* Earlier batches were saved; run the command again/,
   );
-  const { stderr } = await world.run("export", "users");
-  expect(stderr).toBe("Exported 5,000 users\n");
-  await expectSound(world);
+  expect((await other.run("export", "users")).stderr).toBe("Exported 5,000 users\n");
+  for (const each of [world, other]) await expectSound(each);
 });
 
 test("import lists lines in order and exits with 1 when records are rejected", async () => {
@@ -150,11 +141,25 @@ test("import rejects orders when their items, user or total are invalid", async 
   );
 });
 
-test("import rejects records of more than 64 KiB, with and without an id", async () => {
+const csv = "\ufeffemail,name\r\né@b.cd,😀\r\nb@b.cd,\r\n";
+
+test.each([
+  ["ndjson", bytes(`\ufeff${lines([{ email: "é@b.cd", name: "😀" }, { email: "b@b.cd" }])}`)],
+  ["csv", bytes(csv)],
+])("import of %s reads input in chunks of any size", async (format, text) => {
+  for (const size of [1, 2, 7, 1000]) {
+    using world = makeHarness();
+    const starts = [...text.keys()].filter((at) => at % size === 0);
+    world.stdin.chunks = starts.map((at) => text.subarray(at, at + size));
+    expect(await world.run("import", "users", "--format", format)).toEqual(imported("users", 2));
+    expect((await world.run("export", "users")).stdout).toContain('"name":"😀"');
+  }
+});
+
+test("import rejects records of more than 64 KiB, with and without an id, and lines of more than 1 MiB", async () => {
   using world = makeHarness();
-  const metadata = Object.fromEntries(
-    Array.from({ length: 50 }, (_, at) => [`key ${at}`, "漢".repeat(500)]),
-  );
+  const keys = Array.from({ length: 50 }, (_, at) => [`key ${at}`, "漢".repeat(500)]);
+  const metadata = Object.fromEntries(keys);
   const large = [{ email: "a@b.cd", metadata }, { ...complete, metadata }, { email: "b@b.cd" }];
   expect(await world.feed(lines(large), "import", "users")).toEqual(
     failed(
@@ -162,40 +167,9 @@ test("import rejects records of more than 64 KiB, with and without an id", async
       "Imported 1 user (0 unchanged, 2 rejected)",
     ),
   );
-});
-
-const csv = "\ufeffemail,name\r\né@b.cd,😀\r\nb@b.cd,\r\n";
-
-test.each([
-  [
-    "ndjson",
-    "ndjson",
-    bytes(`\ufeff${lines([{ email: "é@b.cd", name: "😀" }, { email: "b@b.cd" }])}`),
-  ],
-  ["CSV", "csv", bytes(csv)],
-])(
-  "import of %s reads the same records when the input arrives in chunks of any size",
-  async (_what, format, text) => {
-    for (const size of [1, 2, 7, 1000]) {
-      using world = makeHarness();
-      const count = Math.ceil(text.length / size);
-      world.stdin.chunks = Array.from({ length: count }, (_, at) =>
-        text.subarray(at * size, (at + 1) * size),
-      );
-      expect(await world.run("import", "users", "--format", format)).toEqual(imported("users", 2));
-      expect((await world.run("export", "users")).stdout).toContain('"name":"😀"');
-    }
-  },
-);
-
-test("import accepts a line of 1 MiB, and rejects longer ones", async () => {
-  using world = makeHarness();
-  const padded = (at: number, size: number) =>
-    lines([{ email: `${at}@b.cd` }])
-      .trim()
-      .padEnd(size);
   const sizes = [2 ** 20, 2 ** 20 + 1, 20, 2 ** 20 + 1];
-  const text = bytes(sizes.map((size, at) => padded(at, size)).join("\n"));
+  const padded = sizes.map((size, at) => `{"email":"${at}@b.cd"}`.padEnd(size));
+  const text = bytes(padded.join("\n"));
   // The last line arrives in its own chunk.
   const cut = 2 ** 21 + 3 + 21;
   world.stdin.chunks = [text.subarray(0, cut), text.subarray(cut), bytes("")];
@@ -207,10 +181,10 @@ test("import accepts a line of 1 MiB, and rejects longer ones", async () => {
   );
 });
 
-test("import reads a file, in CSV if its name says so", async () => {
+test("import and export use the format that the name of a file says, or --format", async () => {
   using world = makeHarness();
   for (const [file, text, ...options] of [
-    ["a.ndjson", lines([{ email: "a@b.cd" }])],
+    ["a.ndjson", lines([{ email: "a@b.cd", name: "Lee,\tAnn" }])],
     ["b.CSV", "email\nb@b.cd\n"],
     ["c.txt", "email\nc@b.cd\n", "--format", "csv"],
   ] as const) {
@@ -218,6 +192,12 @@ test("import reads a file, in CSV if its name says so", async () => {
     const outcome = await world.run("import", "users", world.at(file), ...options);
     expect(outcome).toEqual(imported("users", 1));
   }
+  const file = world.at("users.TSV");
+  await world.run("export", "users", "--output", file);
+  const [header, row] = readFileSync(file, "utf8").split("\n");
+  expect(header).toStartWith("id\temail\treference\tname\t");
+  expect(row).toStartWith('1\t"a@b.cd"\t\t"Lee,\tAnn"\t');
+  expect(await world.run("import", "users", file)).toEqual(imported("users", 0, 3));
 });
 
 test("import reads CSV with quotes, commas and line breaks in cells, and columns in any order", async () => {
@@ -254,23 +234,19 @@ test("import reads CSV with quotes, commas and line breaks in cells, and columns
   ]);
 });
 
-test("import of CSV accepts only canonical base 10 when the column is an integer", async () => {
-  using world = makeHarness();
-  const rows = ["8", "+7", "0x7", "7.0", "7e0", " 7", "07", "99999999999999999999"].map(
-    (id) => `${id},${id.length}${id.at(-1)}@b.cd,,,2,${time},${time}\n`,
-  );
-  const csv = `id,email,name,metadata,version,created_at,updated_at\n${rows.join("")}`;
-  const { stderr } = await world.feed(csv, "import", "users", "--format", "csv");
-  const problem = "id must be a whole number from 1 to 9007199254740991";
-  const rejected = `line 3: ${problem} (and 6 more like it)`;
-  expect(stderr.trim().split("\n")).toEqual([rejected, summaryOf("users", 1, 0, 7)]);
-});
-
-test("import of CSV rejects amounts with a fraction, words for null, and cells without a column name", async () => {
+test("import of CSV rejects numbers that are not canonical, words for null, and cells without a column name", async () => {
   using world = makeHarness();
   await world.feed(lines([complete]), "import", "users");
   const run = async (table: string, text: string, ...more: string[]) =>
     (await world.feed(text, "import", table, "--format", "csv", ...more)).stderr.split("\n");
+  const rows = ["8", "+7", "0x7", "7.0", "7e0", " 7", "07", "99999999999999999999"].map(
+    (id) => `${id},${id.length}${id.at(-1)}@b.cd,,,2,${time},${time}\n`,
+  );
+  const ids = `id,email,name,metadata,version,created_at,updated_at\n${rows.join("")}`;
+  expect(await run("users", ids)).toEqual([
+    "line 3: id must be a whole number from 1 to 9007199254740991 (and 6 more like it)",
+    ...[summaryOf("users", 1, 0, 7), ""],
+  ]);
   const cell = JSON.stringify(JSON.stringify(items).replace("100", "1.00")).replaceAll('\\"', '""');
   const orders = `user_id,reference,currency,refunded,items\n7,1,EUR,5.00,${cell}\n`;
   const [problem] = await run("orders", orders);
@@ -292,96 +268,47 @@ const noText =
   /: line 1 is no text in UTF-8: save it as CSV UTF-8, decompress it, e.g. with zcat, or convert it/;
 const noObject =
   /: its first line is not a JSON object; convert .+ jq -c '\.\[\]', and import CSV with --format csv$/m;
+const notCsv = (line: number) =>
+  `: the record at line ${line} is not valid CSV, or has more than 1048576 bytes: enclose `;
 
-const zip = /: it is a spreadsheet or another ZIP archive: save it as CSV UTF-8$/m;
-
-const unreadable: [string, string | Uint8Array, RegExp][] = [
-  ["a column is unknown", "email,nmae\na@b.cd,A\n", /: unknown columns "nmae": use id, email, /],
+test.each<[string, string, string | Uint8Array, string | RegExp]>([
+  ["csv", "a column is unknown", "email,nmae\u200b\n", '"nmae\\u{200b}": use id, email, '],
+  ["csv", "a column comes twice", "email,email\n", 'column "email" is given more than once'],
+  ["csv", "a quote is never closed", 'email\na@b.cd\n"b@b.cd\nc@b.cd\n', notCsv(3)],
+  ["csv", "a record is too long", `email\n"${"a".repeat(2 ** 21)}"\n`, notCsv(2)],
+  ["csv", "it is no UTF-8", Buffer.from("email\na@b.cd\n\xe9@", "latin1"), ": line 3 is no text"],
+  ["csv", "it is UTF-16", Buffer.from(`\ufeff${csv}`, "utf16le"), noText],
   [
-    "a column has an invisible character",
-    "email,name\u200b\na@b.cd,A\n",
-    /: unknown columns "name\\u\{200b\}": use id, email, /,
+    "ndjson",
+    "it is a ZIP archive",
+    "PK\x03\x04\x14\0",
+    "spreadsheet or another ZIP archive: save ",
   ],
-  ["a column comes twice", "email,email\na@b.cd,A\n", /column "email" is given more than once/],
-  [
-    "a quote is never closed",
-    'email\na@b.cd\n"b@b.cd\nc@b.cd\n',
-    /: the record at line 3 is not valid CSV, or has more than 1048576 bytes: enclose /,
-  ],
-  [
-    "a quote is within a cell",
-    'email,name\na@b.cd,A "B" C\n',
-    /: the record at line 2 is not valid CSV/,
-  ],
-  [
-    "it is no UTF-8",
-    Uint8Array.from([...bytes("email\na@b.cd\n"), 0xe9, 0x40]),
-    /: line 3 is no text in UTF-8/,
-  ],
-  ["it is UTF-16", Buffer.from(`\ufeff${csv}`, "utf16le"), noText],
-  [
-    "a record is too long",
-    `email\n"${"a".repeat(2 ** 21)}"\n`,
-    /: the record at line 2 is not valid CSV, or has more than 1048576 bytes/,
-  ],
-];
-
-const otherFiles: typeof unreadable = [
-  ["it is a ZIP archive", "PK\x03\x04\x14\0", zip],
-  ["it is a spreadsheet", Buffer.from("d0cf11e0a1b11ae10000", "hex"), noText],
-  ["it is compressed", Bun.gzipSync("{}"), noText],
-  [
-    "a line is no UTF-8",
-    Uint8Array.from([...bytes('{"email":"a@b.cd"}\n{"email":"'), 0xff]),
-    /: line 2 is no text in UTF-8/,
-  ],
-  ["it is CSV", "Name;E-Mail;email\nAnn;x;a@b.cd\n", noObject],
-  ["it is an array", '\ufeff[{"email":"a@b.cd"}]', noObject],
-  ["it is a formatted object", '\n{\n  "email": "a@b.cd"\n}\n', noObject],
-];
-
-test.each([
-  ...unreadable.map((row) => ["csv", ...row] as const),
-  ...otherFiles.map((row) => ["ndjson", ...row] as const),
-])(
-  "import of %s exits with 1 and prints one line when %s",
-  async (format, _when, text, message) => {
-    using world = makeHarness();
-    const { code, stderr } = await world.feed(text, "import", "users", "--format", format);
-    expect([code, stderr]).toEqual([1, expect.stringMatching(/^Cannot read the input: .*\n$/)]);
-    expect(stderr).toMatch(message);
-    expect((await world.run("export", "users")).stderr).toBe("Exported 0 users\n");
-  },
-);
+  ["ndjson", "it is compressed", Bun.gzipSync("{}"), noText],
+  ["ndjson", "it is CSV", "Name;E-Mail;email\nAnn;x;a@b.cd\n", noObject],
+  ["ndjson", "it is an array", '\ufeff[{"email":"a@b.cd"}]', noObject],
+  ["ndjson", "it is a formatted object", '\n{\n  "email": "a@b.cd"\n}\n', noObject],
+])("import of %s fails with one line when %s", async (format, _when, text, message) => {
+  using world = makeHarness();
+  const { code, stderr } = await world.feed(text, "import", "users", "--format", format);
+  expect([code, stderr]).toEqual([1, expect.stringMatching(/^Cannot read the input: .*\n$/)]);
+  if (typeof message === "string") expect(stderr).toContain(message);
+  else expect(stderr).toMatch(message);
+  expect((await world.run("export", "users")).stderr).toBe("Exported 0 users\n");
+});
 
 test("import imports nothing when the input is empty, and fails when it only has no records", async () => {
   using world = makeHarness();
   for (const format of ["ndjson", "csv"]) {
     const args = ["import", "users", "--format", format];
     expect(await world.feed("", ...args)).toEqual(imported("users", 0));
-    for (const text of [
-      "\n \n",
-      "\ufeff",
-      ...(format === "csv" ? ["email\n", "email,name"] : []),
-    ]) {
-      const none = "Cannot read the input: it has no records";
-      expect(await world.feed(text, ...args)).toEqual(failed(none));
-      expect(await world.feed(text, ...args, "--dry-run")).toEqual(failed(none));
+    const headers = format === "csv" ? ["email\n", "email,name"] : [];
+    for (const text of ["\n \n", "\ufeff", ...headers]) {
+      const none = failed("Cannot read the input: it has no records");
+      expect(await world.feed(text, ...args)).toEqual(none);
+      expect(await world.feed(text, ...args, "--dry-run")).toEqual(none);
     }
   }
-});
-
-test("import names the database when it cannot be written", async () => {
-  using world = makeHarness({
-    async openStore(options) {
-      const store = await openSqlite(options);
-      renameSync(world.path, `${world.path}.moved`);
-      return store;
-    },
-  });
-  const reason = `the database cannot be written at the moment: ${world.path} has been moved or deleted`;
-  const outcome = await world.feed(emails(1), "import", "users");
-  expect(outcome).toEqual(failed(`Cannot use ${world.path}: ${reason}`));
 });
 
 test("import lists each reason once, with its number, and at most 20", async () => {

@@ -8,13 +8,6 @@ import { createToken, exportOf, failed, lines, makeHarness, openWith } from "./h
 const items = [{ sku: "a", quantity: 1, unit_price: 5 }];
 const metadata = { address: "Main Street" };
 
-/** @returns orders of a user, who is named by the reference */
-function ordersOf(userReference: string, count: number): string {
-  const fields = { user_reference: userReference, currency: "EUR", items, metadata };
-  const references = Array.from({ length: count }, (_, at) => `${userReference} ${at}`);
-  return lines(references.map((reference) => ({ ...fields, reference })));
-}
-
 const users = lines([
   { email: "Ann@example.com", reference: "ann", name: "Ann" },
   { email: "bob@example.com", reference: "bob", metadata: { phone: "1" } },
@@ -36,8 +29,11 @@ async function makePeople(
   }));
   const world = makeHarness({ openStore });
   await world.feed(users, "import", "users");
-  for (const [user, count] of Object.entries(counts))
-    await world.feed(ordersOf(user, count), "import", "orders");
+  for (const [user, length] of Object.entries(counts)) {
+    const fields = { user_reference: user, currency: "EUR", items, metadata };
+    const orders = Array.from({ length }, (_, at) => ({ ...fields, reference: `${user} ${at}` }));
+    await world.feed(lines(orders), "import", "orders");
+  }
   return world;
 }
 

@@ -8,125 +8,108 @@ import { migrations } from "../../src/postgres/whole/migrate.ts";
 import { SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
 import { failed, makeHarness } from "./harness.ts";
 
-for (const args of [["version"], ["--version"], ["-V"]]) {
-  test(`${args.join(" ")} prints only the version, the commit and the schemas`, async () => {
-    using world = makeHarness();
-    const outcome = await world.run(...args);
-    const schemas = `SQLite ${SCHEMA_VERSION}, PostgreSQL ${migrations.length}`;
-    const stdout = `${manifest.version} (commit source; schemas: ${schemas})\n`;
-    expect(outcome).toEqual({ code: 0, stdout, stderr: "" });
-    expect(existsSync(world.path)).toBe(false);
-  });
-}
+const schemas = `SQLite ${SCHEMA_VERSION}, PostgreSQL ${migrations.length}`;
+const version = `${manifest.version} (commit source; schemas: ${schemas})`;
 
-test("openapi prints the document that a server returns, without opening a database", async () => {
+test.each([
+  ...["version", "--version", "-V"].map((args) => [args, version]),
+  ["openapi", openapiJson(manifest.version)],
+])("%s prints only what it is asked for, without a database", async (args, text) => {
   using world = makeHarness();
-  const stdout = `${openapiJson(manifest.version)}\n`;
-  expect(await world.run("openapi")).toEqual({ code: 0, stdout, stderr: "" });
+  expect(await world.run(args)).toEqual({ code: 0, stdout: `${text}\n`, stderr: "" });
   expect(existsSync(world.path)).toBe(false);
 });
 
-const helps: [string, string[]][] = [
-  ["help", ["serve", "token", "health", "version"]],
-  ["serve --help", Object.keys(settings).map(flagOf)],
-  ["help serve", Object.keys(settings).map(variableOf)],
-  ["token --help", ["create", "list", "revoke"]],
-  ["token create --help", ["<name>", "--scope", "--expires", "--database-url", "90d"]],
-  ["token list --help", ["--database-url"]],
-  ["token revoke --help", ["<name>", "--database-url"]],
-  ["health --help", ["--host", "--port", "--tls-cert"]],
-  [
-    "export --help",
-    ["users", "orders", "--format", "--output", "--from", "--to", "--database-url"],
-  ],
-  ["import --help", ["[file]", "stdin", "--format", "--update", "--dry-run", "--database-url"]],
-  ["changes --help", ["--after", "--follow", "--database-url"]],
-  ["migrate --help", ["--database-url"]],
-  ["check --help", ["--database-url"]],
-  ["backup --help", ["[file]", "--directory", "--keep", "--database-url"]],
-  ["restore --help", ["[file]", "--from", "--at", "--database-url"]],
-  ["archive --help", ["check"]],
-  ["archive check --help", ["--archive-url", "--database-url"]],
-  ["copy --help", ["--to", "--database-url"]],
-  ["openapi --help", ["OpenAPI", "/api/v1/openapi.json"]],
-  ["version --help", ["version"]],
-];
+test.each([
+  ...["serve", "token", "token create", "token list", "token revoke", "health", "export", "import"],
+  ...["changes", "migrate", "check", "backup", "restore", "archive", "archive check", "copy"],
+  ...["person export", "openapi", "version", ""],
+])("user-api %s --help prints the help and examples on stdout", async (command) => {
+  using world = makeHarness();
+  const words = command.split(" ").filter(Boolean);
+  const { code, stdout, stderr } = await world.run(...words, "--help");
+  expect([code, stderr]).toEqual([0, ""]);
+  expect(stdout).toStartWith(["Usage: user-api", ...words, ""].join(" "));
+  expect(stdout).toContain("\nExamples:\n  ");
+  expect((await world.run("help", ...words.slice(0, 1))).stdout).toStartWith("Usage: user-api");
+  expect(existsSync(world.path)).toBe(false);
+});
 
-for (const [args, named] of helps) {
-  test(`${args} prints the help on stdout`, async () => {
-    using world = makeHarness();
-    const { code, stdout, stderr } = await world.run(...args.split(" "));
-    expect([code, stderr]).toEqual([0, ""]);
-    expect(stdout).toStartWith("Usage: user-api");
-    for (const name of named) expect(stdout).toContain(name);
-    expect(stdout).toContain("\nExamples:\n  ");
-    expect(existsSync(world.path)).toBe(false);
-  });
-}
-
-test("serve --help names the default and the variable of each setting", async () => {
+test("serve --help names the flag, the default and the variable of each setting", async () => {
   using world = makeHarness();
   const { stdout } = await world.run("serve", "--help");
   const text = stdout.replace(/\s+/g, " ");
   for (const [name, { default: value }] of Object.entries(settings)) {
     const variable = variableOf(name);
+    expect(text).toContain(flagOf(name));
     const end = value === null ? `env: ${variable})` : `(default: "${value}", env: ${variable})`;
     expect(text).toContain(end);
   }
 });
 
-const usageErrors: [string, RegExp][] = [
-  ["", /Usage: user-api/],
+const period = "--from 2026-11-01T01:00:00+01:00 --to 2026-11-01T00:00:00Z";
+const from = "restore --from file:///nowhere";
+const noScope = "must be one or more of read, write, ";
+const noTime = "must be a time such as 2026-11-22T06:11:30Z\n";
+const noChange = "must be the id of a change, or 0\n";
+const noBackup = "Name either a file or a directory";
+const noFile = "The name of the file is empty";
+
+/** Arguments, in which '' is an empty one, and how stderr begins. */
+const usageErrors: [string, string | RegExp][] = [
+  ["", "Usage: user-api"],
   ["nope", /^Unknown command 'nope'\n(?:\(.*\)\n)?--help lists commands and options.\n$/],
-  ["--nope", /^Unknown option '--nope'\n--help lists commands and options.\n$/],
-  [
-    "serve --prot 1",
-    /^Unknown option '--prot'\n\(Did you mean --port\?\)\n--help lists commands and options.\n$/,
-  ],
-  ["token create a --database-url :memory:", /^Invalid --database-url: must be a path, e.g. data/],
+  ["--nope", "Unknown option '--nope'\n--help lists commands and options.\n"],
+  ["serve --prot 1", "Unknown option '--prot'\n(Did you mean --port?)\n--help lists commands "],
+  ["token create a --database-url :memory:", "Invalid --database-url: must be a path, e.g. data"],
   ["serve now", /[Tt]oo many arguments/],
   ["serve --port", /argument missing/],
-  ["serve --api-token x", /[Uu]nknown option '--api-token'/],
-  ["token", /Usage: user-api token/],
-  ["token create", /[Mm]issing required argument 'name'/],
-  [
-    "token create a --scope admin",
-    /^Invalid --scope "admin": must be one or more of read, write, /,
-  ],
-  ["token create a --scope read,read", /^Invalid --scope "read,read": must be one or more of /],
+  ["serve --api-token x", "Unknown option '--api-token'"],
+  ["token", "Usage: user-api token"],
+  ["token create", "Missing required argument 'name'"],
+  ["token create a --scope admin", `Invalid --scope "admin": ${noScope}`],
+  ["token create a --scope read,read", `Invalid --scope "read,read": ${noScope}`],
   ["export tokens", /'tokens' is invalid for argument 'table'. Allowed choices are users, orders/],
   ["export users --format xml", /Allowed choices are ndjson, csv/],
-  ["export users --from 2026-11-01", /^Invalid --from "2026-11-01": must be a time such as 2026-/],
-  [
-    "export users --from 2026-11-01T01:00:00+01:00 --to 2026-11-01T00:00:00Z",
-    /^--from must be before --to\n$/,
-  ],
-  ["backup", /Name either a file or a directory/],
-  ["backup a.db --directory d", /Name either a file or a directory/],
-  ["backup a.db --keep 2", /--keep needs --directory/],
+  ["export users --from 2026-11-01", 'Invalid --from "2026-11-01": must be a time such as 2026-'],
+  [`export users ${period}`, "--from must be before --to\n"],
+  ["backup", noBackup],
+  ["backup a.db --directory d", noBackup],
+  ["backup a.db --keep 2", "--keep needs --directory"],
   ["backup --directory d --keep 0", /must be an integer from 1/],
-  ["backup ''", /Name either a file or a directory/],
-  ["export users --output ''", /The name of the file is empty/],
-  ["import users ''", /The name of the file is empty/],
-  ["import users - --rejects ''", /The name of the file is empty/],
+  ["backup ''", noBackup],
+  ["changes --after ''", `Invalid --after "": ${noChange}`],
+  ["changes --after 1.5", `Invalid --after "1.5": ${noChange}`],
+  ["changes --after 9007199254740992", `Invalid --after "9007199254740992": ${noChange}`],
+  ["copy", "Required option '--to <database>' not specified\n"],
+  ["copy --to mysql://a/b", "Invalid --to: must be a path, e.g. data/user-api.db or "],
+  ["copy --to postgres://a", "Invalid --to: must be a URL such as postgres://user@"],
+  ["copy --to ''", "Invalid --to: must be a path\n"],
+  ["export users --output ''", noFile],
+  ["import users ''", noFile],
+  ["import users - --rejects ''", noFile],
+  ["restore", "Name either a backup or, with --from, an archive\n"],
+  [`${from} a.db`, "Name either a backup or, with --from, an archive\n"],
+  ["restore a.db --at 2026-11-22T06:11:30Z", "--at needs --from\n"],
+  [`${from} --at 2026-11-31T06:11:30Z`, `Invalid --at "2026-11-31T06:11:30Z": ${noTime}`],
+  [`${from} --at 2026-11-22T06:60:30Z`, `Invalid --at "2026-11-22T06:60:30Z": ${noTime}`],
+  ["restore --from nowhere", "Invalid --from: must be s3://bucket/prefix (letters, digits and . "],
+  ["archive check", "Name an archive with --archive-url or ARCHIVE_URL\n"],
 ];
 
-for (const [args, message] of usageErrors) {
-  test(`user-api ${args} exits with 2 and explains it on stderr when it is a usage error`, async () => {
-    using world = makeHarness();
-    const { code, stdout, stderr } = await world.run(
-      ...args
-        .split(" ")
-        .filter(Boolean)
-        .map((word) => (word === "''" ? "" : word)),
-    );
-    expect([code, stdout]).toEqual([2, ""]);
-    expect(stderr).toMatch(message);
-    expect(existsSync(world.path)).toBe(false);
-  });
-}
+test.each(usageErrors)("user-api %s exits with 2 and says why", async (args, message) => {
+  using world = makeHarness();
+  const words = args.split(" ").filter(Boolean);
+  const { code, stdout, stderr } = await world.run(
+    ...words.map((word) => (word === "''" ? "" : word)),
+  );
+  expect([code, stdout]).toEqual([2, ""]);
+  if (typeof message === "string") expect(stderr).toStartWith(message);
+  else expect(stderr).toMatch(message);
+  expect(existsSync(world.path)).toBe(false);
+});
 
-const failures: [string, string][] = [
+test.each([
   [
     "serve --database-url postgres://ann:hunter2@127.0.0.1:1/b",
     "Cannot open postgres://ann@127.0.0.1:1/b: connection refused, or unknown host",
@@ -139,16 +122,11 @@ const failures: [string, string][] = [
     "health --host no-such-host.invalid",
     "Cannot connect to http://no-such-host.invalid:0/api/v1/health: unknown host",
   ],
-];
-
-for (const [args, line] of failures) {
-  test(`user-api ${args} exits with 1 and prints one line on stderr when it fails`, async () => {
-    using world = makeHarness();
-    const outcome = await world.run(...args.split(" "));
-    expect(outcome).toEqual(failed(line));
-    expect(existsSync(world.path)).toBe(false);
-  });
-}
+])("user-api %s exits with 1 and prints one line on stderr", async (args, line) => {
+  using world = makeHarness();
+  expect(await world.run(...args.split(" "))).toEqual(failed(line));
+  expect(existsSync(world.path)).toBe(false);
+});
 
 test.each([
   "backup",
@@ -192,9 +170,6 @@ test("user-api prints one line for a bug, with the stack when LOG_LEVEL is debug
   const openStore = () => {
     throw new TypeError("a bug");
   };
-  using world = makeHarness({ openStore });
-  const outcome = await world.run("token", "list");
-  expect(outcome).toEqual(failed("Unexpected error: a bug"));
   using verbose = makeHarness({ openStore, environment: { LOG_LEVEL: "debug" } });
   const { code, stdout, stderr } = await verbose.run("token", "list");
   expect([code, stdout]).toEqual([1, ""]);
@@ -202,22 +177,17 @@ test("user-api prints one line for a bug, with the stack when LOG_LEVEL is debug
   expect(stderr).toContain("program.test.ts");
 });
 
-test("user-api prints one line without a prefix when the error is expected", async () => {
-  const expected: [Error, string][] = [
-    [new AppError("unavailable", "the database is busy"), "the database is busy"],
-    [
-      Object.assign(new Error("disk I/O error"), { code: "SQLITE_IOERR_READ" }),
-      "Cannot use the database: I/O error",
-    ],
-  ];
-  for (const [error, line] of expected) {
-    using world = makeHarness({ openStore: () => Promise.reject(error) });
-    expect(await world.run("export", "users")).toEqual(failed(line));
-  }
-});
-
-test("user-api prints the thrown value when it is not an error", async () => {
-  using world = makeHarness({ openStore: () => Promise.reject(null) });
-  const outcome = await world.run("token", "list");
-  expect(outcome).toEqual(failed("Unexpected error: null"));
+test.each<[what: string, error: Error | null, line: string]>([
+  ["a bug", new TypeError("a bug"), "Unexpected error: a bug"],
+  ["no error", null, "Unexpected error: null"],
+  ["expected", new AppError("unavailable", "the database is busy"), "the database is busy"],
+  [
+    "one of SQLite",
+    Object.assign(new Error("disk I/O error"), { code: "SQLITE_IOERR_READ" }),
+    "Cannot use the database: I/O error",
+  ],
+])("user-api prints one line when what is thrown is %s", async (...row) => {
+  const [, error, line] = row;
+  using world = makeHarness({ openStore: () => Promise.reject(error) });
+  expect(await world.run("export", "users")).toEqual(failed(line));
 });

@@ -1,14 +1,40 @@
+// Standard streams: pipes whose readers are slow or gone, and a real terminal, where stdout and stderr are mixed.
 import { expect, test } from "bun:test";
 import { closeSync, constants, existsSync, openSync, readdirSync } from "node:fs";
 import { writeOutput } from "../../src/cli/files/streams.ts";
 import { makeDirectory } from "../support/directory.ts";
+import { fillDatabase } from "../support/fill.ts";
 import { runProgram } from "../support/program.ts";
 import { failed, makeHarness } from "./harness.ts";
 
-test("import names stdin when it is a directory", async () => {
+const src = `${import.meta.dir}/../../src`;
+
+test.each(["export orders", "changes"])("%s exits with 141 on a closed pipe", async (command) => {
+  using world = makeHarness();
+  await fillDatabase(world.path, 100, 5000);
+  const line = `"$@" ${command} | head -1 >/dev/null; exit "\${PIPESTATUS[0]}"`;
+  expect(await world.shell(line)).toEqual({ code: 141, stdout: "", stderr: "" });
+});
+
+test("changes --follow continues while the reader of a full pipe is slow, and ends without a message at a signal", async () => {
+  using world = makeHarness();
+  await fillDatabase(world.path, 100, 3000);
+  // The reader sends the signal when it has read the last change, and writes no more than that one.
+  const following = `sh -c 'echo $$ >"$0"; exec "$@" changes --follow' "$PIDFILE" "$@"`;
+  const reading = `sleep 1; sed -n '/^{"id":3100,/{p;q}'; kill "$(cat "$PIDFILE")"; cat`;
+  const line = `PIDFILE='${world.at("pid")}'; ${following} | { ${reading}; }; exit "\${PIPESTATUS[0]}"`;
+  const { code, stdout, stderr } = await world.shell(line);
+  expect([code, stderr]).toEqual([0, ""]);
+  expect(JSON.parse(stdout)).toMatchObject({ id: 3_100 });
+});
+
+test("commands name stdin when it is a directory, and fail when stdout is full", async () => {
   using world = makeHarness();
   const outcome = await world.shell('"$@" import users <.');
   expect(outcome).toEqual(failed("Cannot read stdin: it is a directory"));
+  const { code, stderr } = await world.shell('"$@" token create ci >/dev/full');
+  expect(code).toBe(1);
+  expect(stderr).toEndWith("Cannot write the output: the disk is full\n");
 });
 
 test("writeOutput writes everything when the pipe is full and its reader slow", async () => {
@@ -29,24 +55,54 @@ test("writeOutput writes everything when the pipe is full and its reader slow", 
   expect((await Bun.file(`${pipe}.read`).text()) === text).toBe(true);
 });
 
-test.if(existsSync("/dev/fd"))(
-  "openOutput writes into a pipe when its path has no real path",
-  async () => {
-    using directory = makeDirectory();
-    // For example `/dev/stdout` when stdout is a pipe.
-    const main = `${import.meta.dir}/../../src/cli/files/streams.ts`;
-    const code = `
-      import { openOutput } from ${JSON.stringify(main)};
-      using output = openOutput("/dev/stdout", false, "");
-      output.write("records");
-      output.finish();
-    `;
-    await Bun.write(directory.at("pipe.ts"), code);
-    // The shell creates a pipe. Bun would create a socket.
-    const command = `"${process.execPath}" pipe.ts | cat`;
-    const before = readdirSync(directory.path);
-    const { stdout } = await runProgram(["sh", "-c", command], { cwd: directory.path });
-    expect(stdout).toBe("records");
-    expect(readdirSync(directory.path)).toEqual(before);
-  },
-);
+test.if(existsSync("/dev/fd"))("openOutput writes into a pipe without a real path", async () => {
+  using directory = makeDirectory();
+  // For example `/dev/stdout` when stdout is a pipe.
+  const code = `
+    import { openOutput } from ${JSON.stringify(`${src}/cli/files/streams.ts`)};
+    using output = openOutput("/dev/stdout", false, "");
+    output.write("records");
+    output.finish();
+  `;
+  await Bun.write(directory.at("pipe.ts"), code);
+  // The shell creates a pipe. Bun would create a socket.
+  const command = ["sh", "-c", `"${process.execPath}" pipe.ts | cat`];
+  expect((await runProgram(command, { cwd: directory.path })).stdout).toBe("records");
+  expect(readdirSync(directory.path)).toEqual(["pipe.ts"]);
+});
+
+test("serve prints a welcome with the token, a curl command and the reference on the first start", async () => {
+  using directory = makeDirectory();
+  let screen = "";
+  let isRequested = false;
+  let isStopped = false;
+  const decoder = new TextDecoder();
+  const args = ["serve", "--port", "0", "--database-url", directory.at("new.db")];
+  const child = Bun.spawn([process.execPath, `${src}/main.ts`, ...args], {
+    env: { TERM: "xterm" },
+    terminal: {
+      cols: 100,
+      rows: 40,
+      data(terminal, bytes) {
+        screen += decoder.decode(bytes, { stream: true });
+        const url = /API reference: +(http:\S+)\/v1/.exec(screen)?.[1];
+        if (url === undefined || !screen.includes("Create another token")) return;
+        if (!isRequested) void fetch(`${url}/nope`);
+        isRequested = true;
+        // On Ctrl-C, a terminal discards output that has not been read yet.
+        if (isStopped || !screen.includes("/api/nope")) return;
+        isStopped = true;
+        terminal.write("\u0003");
+      },
+    },
+  });
+  expect(await child.exited).toBe(0);
+  // The last output can arrive after the exit.
+  for (let length = -1; length !== screen.length; await Bun.sleep(50)) length = screen.length;
+  child.terminal?.close();
+  expect(screen).toMatch(/\r\n[\d:]{8} GET \/api\/nope 401 /);
+  expect(screen).toMatch(/\r\n {2}uat_\w{36}\r\n/);
+  expect(screen).toMatch(/\r\n {2}curl -H 'Authorization: Bearer uat_\w{36}' http:\/\/127/);
+  expect(screen).toMatch(/token create NAME --database-url \S+new\.db\r\n/);
+  expect(screen).toMatch(/API reference: +http:\/\/127\.0\.0\.1:\d+\/api\/v1\/docs\r\n/);
+});

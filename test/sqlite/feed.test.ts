@@ -66,36 +66,27 @@ test("the feed continues when the server has been killed", async () => {
   expect(await serve(path)).toBe(feed);
 });
 
-test("restore starts a new feed, and keeps the changes", async () => {
+test("a restored database and a copy have the changes, and feeds of their own", async () => {
   using directory = makeDirectory();
   const { path, feed } = await makeServed(directory);
-  const from = directory.at("backup.db");
+  const [from, copy] = [directory.at("backup.db"), directory.at("copy.db")];
   await backUp(path, from);
-  await serve(path);
-  await restoreSqlite({ from, databaseUrl: path, now });
-  await using store = await openDatabase(path);
-  const page = await store.changes.list(newest);
-  expect(page).toMatchObject({ total: 1, first: 1, last: 1 });
-  expect(page.feed).not.toBe(feed);
-});
-
-test("a copy has the changes, and a feed of its own", async () => {
-  using directory = makeDirectory();
-  const { path, feed } = await makeServed(directory);
-  const databaseUrl = directory.at("b.db");
   const store = await openDatabase(path);
   await store.withCopySource((source) =>
-    withSqliteCopyTarget(databaseUrl, (target) =>
-      copyRows(source, target, new AbortController().signal),
-    ),
+    withSqliteCopyTarget(copy, (target) => copyRows(source, target, new AbortController().signal)),
   );
+  await newUser(store);
   await store.close();
-  await using copy = await openDatabase(databaseUrl);
-  await newUser(copy);
-  const copied = await copy.changes.list(newest);
-  expect(copied).toMatchObject({ first: 1, last: 2 });
-  expect(copied.feed).not.toBe(feed);
-  expect(await copy.check()).toEqual([]);
+  await restoreSqlite({ from, databaseUrl: path, now });
+  for (const databaseUrl of [path, copy]) {
+    await using other = await openDatabase(databaseUrl);
+    const page = await other.changes.list(newest);
+    expect(page).toMatchObject({ total: 1, first: 1, last: 1 });
+    expect(page.feed).not.toBe(feed);
+    await newUser(other);
+    expect((await other.changes.list(newest)).last).toBe(2);
+    expect(await other.check()).toEqual([]);
+  }
 });
 
 /** Ways to put an older state in the place of the database. Each gets its path. */

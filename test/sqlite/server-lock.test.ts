@@ -1,7 +1,9 @@
-// One server per database, and none whose lock file was deleted, and beside a program such as Litestream that reads it.
+// Which processes may have one file open: one server that writes, or several that only read, and programs such as
+// Litestream.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { linkSync, renameSync, rmSync } from "node:fs";
+import { linkSync, renameSync, rmSync, symlinkSync } from "node:fs";
+import type { Store } from "../../src/domain/store.ts";
 import { takeServerLock } from "../../src/sqlite/file/server-lock.ts";
 import { newUser } from "../contract/open.ts";
 import { makeDirectory } from "../support/directory.ts";
@@ -10,13 +12,21 @@ import { openDatabase, skipLockWaits } from "./open-database.ts";
 
 skipLockWaits();
 
-/** A database in WAL mode without a lock file, as Litestream restores it. */
+/** A database with a user, in WAL mode without a lock file, as Litestream restores it. */
 async function restored() {
   const directory = makeDirectory();
   const path = directory.at("a.db");
-  await (await openDatabase(path)).close();
+  const store = await openDatabase(path);
+  await newUser(store);
+  await store.close();
   rmSync(`${path}-serving`);
   return { path, directory, [Symbol.dispose]: () => directory[Symbol.dispose]() };
+}
+
+const readOnly = { mode: "serve-read-only", create: false } as const;
+
+async function totalOf({ users }: Store): Promise<number> {
+  return (await users.list({ limit: 10, offset: 0 })).total;
 }
 
 /** A program that has read the database and keeps it open. @param begin its transaction */
@@ -59,10 +69,16 @@ test("a server does not start when the log of another process is elsewhere", asy
   await expectRejection(openDatabase(database.path), "operator", message);
 });
 
-test("a second server is rejected when it uses a hard link", async () => {
+test("a second server is rejected, also when it uses a link, until the first one is closed", async () => {
   using database = await restored();
-  const link = database.directory.at("link.db");
+  const { at, path: directory } = database.directory;
   const store = await openDatabase(database.path);
+  symlinkSync(database.path, at("symbolic.db"));
+  for (const other of [database.path, at("symbolic.db"), `${directory}/./a.db`]) {
+    const message = `Cannot open ${other}: the database is in use by another server`;
+    await expectRejection(openDatabase(other), "operator", message);
+  }
+  const link = at("link.db");
   linkSync(database.path, link);
   const why =
     "the file has 2 names (hard links), and another process has it open, perhaps a server under another name: stop that process";
@@ -94,4 +110,43 @@ test("writes fail while the lock file is elsewhere, and until the restart when i
   expect(problems).toEqual([moved, null, `${path} has been replaced by another file`]);
   await store.close();
   await (await openDatabase(database.path)).close();
+});
+
+test("several servers read one file, and none starts beside one that writes, or the other way round", async () => {
+  using database = await restored();
+  const [one, other] = [
+    await openDatabase(database.path, readOnly),
+    await openDatabase(database.path, readOnly),
+  ];
+  const message = `Cannot open ${database.path}: the database is in use by another server`;
+  await expectRejection(openDatabase(database.path), "operator", message);
+  expect([await totalOf(one), await totalOf(other)]).toEqual([1, 1]);
+  await one.close();
+  await expectRejection(openDatabase(database.path), "operator", message);
+  await other.close();
+  await using _writing = await openDatabase(database.path);
+  await expectRejection(openDatabase(database.path, readOnly), "operator", message);
+});
+
+test("reading does not wait for the write lock, neither in a server nor in a command", async () => {
+  using database = await restored();
+  using writer = new Database(database.path);
+  writer.run("begin immediate");
+  writer.run("update users set name = 'Ann'");
+  for (const mode of ["serve-read-only", "read"] as const) {
+    await using store = await openDatabase(database.path, { mode, create: false });
+    expect(await totalOf(store)).toBe(1);
+  }
+});
+
+test("a read-only server sees what a command writes, and is not usable while its file is elsewhere", async () => {
+  using database = await restored();
+  await using store = await openDatabase(database.path, readOnly);
+  renameSync(database.path, `${database.path}-away`);
+  await expectRejection(store.checkUsable(), "unavailable");
+  renameSync(`${database.path}-away`, database.path);
+  await store.checkUsable();
+  await using command = await openDatabase(database.path, { mode: "write", create: false });
+  await newUser(command);
+  expect(await totalOf(store)).toBe(2);
 });

@@ -46,19 +46,18 @@ test("findWarnings names the file system when it is one of a network", () => {
   }
 });
 
-testExposed.each(["", "-wal", "-shm", "-serving"])(
-  "findWarnings names the file only when others can read or write it (a.db%s)",
-  async (suffix) => {
-    await using it = await openExposed();
-    expect(findWarnings(it.path, FIXED)).toEqual([]);
+testExposed("findWarnings names a file only when others can read or write it", async () => {
+  await using it = await openExposed();
+  expect(findWarnings(it.path, FIXED)).toEqual([]);
+  for (const suffix of ["", "-wal", "-shm", "-serving"]) {
     for (const mode of [0o644, 0o602]) {
       chmodSync(it.path + suffix, mode);
       expect(findWarnings(it.path, FIXED)).toEqual(exposed(it.path + suffix));
     }
     chmodSync(it.path + suffix, 0o671);
     expect(findWarnings(it.path, FIXED)).toEqual([]);
-  },
-);
+  }
+});
 
 testExposed(
   "findWarnings names a directory in which others can create files, unless they cannot enter one above",
@@ -88,19 +87,12 @@ testExposed("openSqlite warns when others can read the target of a link", async 
   expect(warnings).toEqual([expect.stringContaining(files)]);
 });
 
-test.each([
-  ["3.44.5", true],
-  ["3.44.6", false],
-  ["3.50.6", true],
-  ["3.50.7", false],
-  ["3.51.2", true],
-  ["3.51.3", false],
-  ["3.54.1", false],
-])(
-  "findWarnings knows whether SQLite %s can damage the database: %p",
-  async (version, expected) => {
-    await using it = await openExposed();
+test("findWarnings knows which versions of SQLite can damage the database", async () => {
+  await using it = await openExposed();
+  for (const version of ["3.44.6", "3.50.7", FIXED, "3.54.1"])
+    expect(findWarnings(it.path, version)).toEqual([]);
+  for (const version of ["3.44.5", "3.50.6", "3.51.2"]) {
     const warning = expect.stringContaining(`SQLite ${version} can damage the database`);
-    expect(findWarnings(it.path, version)).toEqual(expected ? [warning] : []);
-  },
-);
+    expect(findWarnings(it.path, version)).toEqual([warning]);
+  }
+});

@@ -39,7 +39,7 @@ export function isExpected(error: unknown): boolean {
 }
 
 /** What the threads of a server know of its writes without a message: while a write hangs, its thread reads none. */
-export type WriteState = ReturnType<typeof createWriteState>;
+type WriteState = ReturnType<typeof createWriteState>;
 
 const CLOSED = -1;
 

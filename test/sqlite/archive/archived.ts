@@ -3,10 +3,9 @@
 import { Database } from "bun:sqlite";
 import { expect } from "bun:test";
 import { closeSync, openSync } from "node:fs";
-import type { ArchiveCommit } from "../../../src/domain/archive.ts";
+import { fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { createDirectoryStorage } from "../../../src/object-storage/directory.ts";
-import { createWriteState, type WriteState } from "../../../src/sqlite/archive/context.ts";
+import { type ArchiverOptions, createWriteState } from "../../../src/sqlite/archive/context.ts";
 import { promote } from "../../../src/sqlite/archive/follow/promote.ts";
 import { type Base, decodeJson, encodeJson } from "../../../src/sqlite/archive/format.ts";
 import { baseKey, chunkKey, parseKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
@@ -14,17 +13,19 @@ import type { DatabaseFiles, Machine, OpenDatabase } from "../../../src/sqlite/a
 import { readHead } from "../../../src/sqlite/archive/read/catalog.ts";
 import { markerOfRestored } from "../../../src/sqlite/archive/read/rebuild.ts";
 import { createArchiver } from "../../../src/sqlite/archive/write/archiver.ts";
-import type { Continuation } from "../../../src/sqlite/archive/write/generation.ts";
 import { databaseFiles } from "../../../src/sqlite/disk/files.ts";
 import { writeMarker } from "../../../src/sqlite/disk/marker.ts";
 import { restoreToFile } from "../../../src/sqlite/disk/restored-file.ts";
 import { systemMachine } from "../../../src/sqlite/disk/system-machine.ts";
 import { fileState } from "../../../src/sqlite/file/files.ts";
+import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 
 /** Short, so that tests do not wait. */
 const INTERVAL_MS = 10;
+/** A divisor of the intervals of heartbeats. */
+const STEP_MS = 250;
 
 export function openDatabase(path: string) {
   const db = new Database(path, { create: true, strict: true });
@@ -41,21 +42,40 @@ export function contentOf(db: Database): unknown {
   return { rows: rows.length, hash: Bun.hash(JSON.stringify(rows)) };
 }
 
-/** A clock on which only sleep takes time. @param onSleep called after each */
+/** A clock that only the test moves, and waiting for another server. @param onSleep called after each such wait */
 export function makeClock(onSleep: () => unknown = () => {}) {
   let nowMs = 0;
   let sleeps = 0;
+  const timers = new Map<() => void, { readonly ms: number; nextMs: number }>();
+
+  function pass(ms: number): void {
+    nowMs += ms;
+    for (const [work, timer] of [...timers]) {
+      if (nowMs < timer.nextMs) continue;
+      timer.nextMs = nowMs + timer.ms;
+      work();
+    }
+  }
+
   return {
     ...systemMachine,
     monotonicMs: () => nowMs,
     sleeps: () => sleeps,
-    pass(ms: number) {
-      nowMs += ms;
+    pass,
+    /** In steps, between which everything that may continue does so. */
+    async passSlowly(ms: number) {
+      for (const endMs = nowMs + ms; nowMs < endMs; await Bun.sleep(0)) pass(STEP_MS);
+    },
+    every(ms: number, work: () => void): Disposable {
+      // What sends segments.
+      if (ms < STEP_MS) return systemMachine.every(ms, work);
+      timers.set(work, { ms, nextMs: nowMs + ms });
+      return { [Symbol.dispose]: () => void timers.delete(work) };
     },
     async sleep(ms: number, signal?: AbortSignal) {
       // Without a signal, this server waits for itself.
-      if (signal === undefined) return await Bun.sleep(ms);
-      nowMs += ms;
+      if (signal === undefined) return await Bun.sleep(0);
+      pass(ms);
       sleeps += 1;
       await onSleep();
     },
@@ -66,11 +86,10 @@ export type Server = Awaited<ReturnType<typeof startArchived>>;
 
 export type Archive = ReturnType<typeof makeArchive>;
 
-/** An archive in a directory of its own, and databases next to it. */
+/** An archive in memory, and databases in a directory. */
 export function makeArchive() {
   const directory = makeDirectory();
-  const bucket = makeDirectory();
-  const storage = createDirectoryStorage({ path: bucket.path, timeoutMs: 30_000 });
+  const storage = createMemoryStorage();
   const path = directory.at("a.db");
   let restored = 0;
 
@@ -94,7 +113,13 @@ export function makeArchive() {
     storage,
     keys: (prefix: string) => keysOf(storage, prefix),
     /** @returns the keys of segments, in the order of their generations and numbers */
-    segments: () => segmentsOf(storage),
+    async segments(): Promise<string[]> {
+      const keys = await keysOf(storage, prefixes.log);
+      const slots = keys.map((key) => parseKey(key) ?? fail("operator", key));
+      const heads = await Promise.all(slots.map((slot) => readHead(storage, slot)));
+      // One that is damaged was a segment.
+      return keys.filter((_, at) => (heads[at]?.kind ?? "segment") === "segment");
+    },
     body: (key: string) => bodyOf(storage, key),
     /** Deletes the contents of an object. @returns what is damaged */
     async clear(key: string): Promise<string> {
@@ -132,10 +157,7 @@ export function makeArchive() {
       await untilComplete();
       expect(await restore()).toEqual(contentOf(db));
     },
-    [Symbol.dispose]() {
-      directory[Symbol.dispose]();
-      bucket[Symbol.dispose]();
-    },
+    [Symbol.dispose]: () => directory[Symbol.dispose](),
   };
 }
 
@@ -144,56 +166,50 @@ export function filesOf(path: string, more: Partial<DatabaseFiles> = {}): Databa
   return { ...databaseFiles(path, () => {}), holder: path, ...more };
 }
 
-interface Options {
+interface Options
+  extends Pick<
+    ArchiverOptions,
+    "storage" | "intervalMs" | "keepMs" | "maxWalBytes" | "commit" | "standby" | "writes"
+  > {
   readonly path: string;
-  readonly storage: ObjectStorage;
-  readonly intervalMs?: number;
-  readonly keepMs?: number;
-  readonly maxWalBytes?: number;
-  readonly nowMs?: () => number;
-  readonly clock?: Machine;
-  readonly commit?: ArchiveCommit;
-  readonly standby?: boolean;
-  readonly writes?: WriteState;
-  readonly change?: (database: OpenDatabase) => OpenDatabase;
-  readonly followed?: Continuation | null;
+  readonly nowMs: () => number;
+  /** By default, no clock is set. */
+  readonly clock: Machine;
+  readonly change: (database: OpenDatabase) => OpenDatabase;
   /** Of the process; by default, all processes with this database have the same, and need not wait for each other. */
-  readonly identity?: string;
+  readonly identity: string;
 }
 
-async function startArchived(options: Options) {
-  const { path, storage, intervalMs = INTERVAL_MS, keepMs = 1e9, maxWalBytes = 2 ** 30 } = options;
-  const { nowMs = Date.now, identity = path, commit = "async" } = options;
-  // By default, no clock is set.
-  const { clock = { ...systemMachine, monotonicMs: nowMs } } = options;
-  const { standby = false, followed = null, writes = createWriteState() } = options;
-  const { change = (database) => database } = options;
+async function startArchived({
+  path,
+  nowMs = Date.now,
+  clock = { ...systemMachine, monotonicMs: nowMs },
+  change = (database) => database,
+  identity = path,
+  ...settings
+}: Pick<Options, "path" | "storage"> & Partial<Options>) {
   const db = openDatabase(path);
   const files = filesOf(path, { lockIdentity: () => identity });
-  const descriptors = {
-    database: openSync(path, "r"),
-    wal: openSync(`${path}-wal`, "r"),
-    index: openSync(`${path}-shm`, "r"),
-  };
+  const open = (suffix: string) => openSync(path + suffix, "r");
+  const descriptors = { database: open(""), wal: open("-wal"), index: open("-shm") };
   const insert = db.prepare("insert into t (content) values (randomblob(?))");
   const lines: string[] = [];
   let confirmed = 0;
   let isSuperseded = false;
   let state = { secondsBehind: 0, bytesBehind: 0, heldForMs: 0 };
-  const stopping = new AbortController();
   const archiver = createArchiver({
+    intervalMs: INTERVAL_MS,
+    keepMs: 1e9,
+    maxWalBytes: 2 ** 30,
+    commit: "async",
+    standby: false,
+    takeoverMs: 10_000,
+    writes: createWriteState(),
+    ...settings,
     files,
     database: change(files.open(descriptors)),
-    writes,
-    storage,
-    intervalMs,
-    keepMs,
-    commit,
-    takeoverMs: 10_000,
-    standby,
-    maxWalBytes,
     machine: { ...clock, nowMs },
-    signal: stopping.signal,
+    signal: new AbortController().signal,
     log: (_level, event, fields = {}) => lines.push(`${event} ${JSON.stringify(fields)}`),
     onConfirmed(ticket) {
       confirmed = ticket;
@@ -205,15 +221,15 @@ async function startArchived(options: Options) {
       isSuperseded = true;
     },
   });
-  function closeFiles(): void {
+  async function close(): Promise<void> {
+    await archiver.close();
     db.close(true);
     for (const descriptor of Object.values(descriptors)) closeSync(descriptor);
   }
   try {
-    await archiver.start(followed);
+    await archiver.start(null);
   } catch (error) {
-    await archiver.close();
-    closeFiles();
+    await close();
     throw error;
   }
   let commits = 0;
@@ -223,7 +239,6 @@ async function startArchived(options: Options) {
     lines,
     state: () => state,
     isSuperseded: () => isSuperseded,
-    confirmed: () => confirmed,
     insert(count = 1, bytes = 1000) {
       for (let at = 0; at < count; at += 1) insert.run(bytes);
     },
@@ -232,10 +247,16 @@ async function startArchived(options: Options) {
       archiver.committed(commits);
       while (confirmed < commits) await Bun.sleep(1);
     },
-    async [Symbol.asyncDispose]() {
-      await archiver.close();
-      closeFiles();
+    /** Waits until a line begins like this, of which there were so many before. */
+    async untilLine(start: string, before = 0) {
+      while (lines.filter((line) => line.startsWith(start)).length <= before) await Bun.sleep(1);
     },
+    /** Waits until all that a tick does has begun. */
+    async untilTick() {
+      for (let ticks = 0; ticks < 2; ticks += 1)
+        for (const before = state; state === before; ) await Bun.sleep(1);
+    },
+    [Symbol.asyncDispose]: close,
   };
 }
 
@@ -244,18 +265,7 @@ export async function keysOf(storage: ObjectStorage, prefix: string): Promise<st
 }
 
 async function bodyOf(storage: ObjectStorage, key: string): Promise<Uint8Array<ArrayBuffer>> {
-  return (await storage.get(key)) ?? new Uint8Array();
-}
-
-async function segmentsOf(storage: ObjectStorage): Promise<string[]> {
-  const segments: string[] = [];
-  for (const key of await keysOf(storage, prefixes.log)) {
-    const slot = parseKey(key);
-    const head = slot === null ? null : await readHead(storage, slot);
-    // One that is damaged was a segment.
-    if (head === null || head.kind === "segment") segments.push(key);
-  }
-  return segments;
+  return (await storage.get(key))?.slice() ?? new Uint8Array();
 }
 
 export function warningOf(manifest: string, damage: string): string {
@@ -271,12 +281,12 @@ export async function addDamagedBase(storage: ObjectStorage): Promise<string> {
   return warningOf(baseKey(damaged), `${chunkKey(damaged, 0)} is missing`);
 }
 
-/** @returns the time that the message of a failed restore names */
-export async function adviceOf(restore: Promise<unknown>, problem: string): Promise<Date> {
+/** @param problem what is damaged or missing. @returns the time that the message of a failed restore names */
+export async function adviceOf(restore: Promise<unknown>, problem: unknown): Promise<Date> {
   const { message } = await expectRejection(restore, "operator", /--at/);
   const [, what, time = ""] =
-    /^(.+): restore a state before it with --at (\S+)$/.exec(message) ?? [];
-  expect(what).toEqual(problem);
+    /^the archive is damaged: (.+): restore a state before it with --at (\S+)$/.exec(message) ?? [];
+  expect<unknown>(what).toEqual(problem);
   return new Date(time);
 }
 
@@ -290,16 +300,6 @@ export async function writeSegments(server: Server, count: number) {
 export async function serve(archive: Archive, segments: number, options: Partial<Options> = {}) {
   await using server = await archive.start(options);
   await writeSegments(server, segments);
-}
-
-/** Serves as {@link serve} does, then writes more segments. @returns what was before these */
-export async function serveTwice(archive: Archive, segments: number, later: number) {
-  await using server = await archive.start();
-  await writeSegments(server, segments);
-  const before = { content: contentOf(server.db), segments: (await archive.segments()).length };
-  await Bun.sleep(5);
-  await writeSegments(server, later);
-  return before;
 }
 
 export function promoteTo(storage: ObjectStorage, nowMs = Date.now()) {

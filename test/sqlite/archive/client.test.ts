@@ -1,12 +1,10 @@
 // The messages of the server to the thread of its archive, which is a fake.
 import { Database } from "bun:sqlite";
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
-import { AppError } from "../../../src/base/error.ts";
 import type { ArchiveOptions, ArchiveSettings } from "../../../src/domain/archive.ts";
 import type { Store } from "../../../src/domain/store.ts";
 import { createWriteState } from "../../../src/sqlite/archive/context.ts";
-import type { DatabaseFiles } from "../../../src/sqlite/archive/machine.ts";
 import { openArchive } from "../../../src/sqlite/archive/thread/client.ts";
 import {
   type ArchiveRequest,
@@ -21,6 +19,7 @@ import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { withStore } from "../../support/open-store.ts";
+import { makeClock } from "./archived.ts";
 
 type Respond = (response: ArchiveResponse) => void;
 
@@ -82,71 +81,70 @@ test("a server no longer waits when it follows or begins", async () => {
   expect(waits).toEqual(["its disk", null]);
 });
 
-test("an archive is held as long as its thread has said, and not when it is lost", async () => {
-  const { worker, respond } = makeWorker();
-  await using archive = await openArchive("a.db", optionsOf(worker), systemMachine);
-  const report = (heldForMs: number) => {
-    const state = { secondsBehind: 1, bytesBehind: 2, lastBaseS: 3, heldForMs };
-    respond({ type: "state", state });
-  };
-  expect(archive.state().isHeld).toBeFalse();
-  report(1);
-  // The thread is silent.
-  while (archive.state().isReachable) await Bun.sleep(1);
-  report(1e9);
-  expect(archive.state()).toMatchObject({ bytesBehind: 2, isHeld: true, isReachable: true });
-  respond({ type: "superseded", reason: "another server" });
-  report(0);
-  expect(archive.state()).toMatchObject({ isHeld: false, isReachable: true });
-});
-
 test.each([
-  ["sync", true, 11],
+  ["sync", true, 12],
   ["sync", false, null],
   ["async", true, null],
 ] as const)(
-  "a server that is not held in %s mode, standby %p, has data of %p s",
-  async (commit, standby, age) => {
+  "an archive in %s mode, standby %p, is held as long as its thread has said, and then its data has %p s",
+  async (commit, standby, seconds) => {
     const { worker, respond } = makeWorker();
-    await using archive = await openArchive(
-      "a.db",
-      { ...optionsOf(worker), commit, standby },
-      systemMachine,
-    );
+    const clock = makeClock();
+    const options = { ...optionsOf(worker), commit, standby };
+    await using archive = await openArchive("a.db", options, clock);
     const report = (heldForMs: number) => {
-      const state = { secondsBehind: 0, bytesBehind: 0, lastBaseS: null, heldForMs };
+      const state = { secondsBehind: 1, bytesBehind: 2, lastBaseS: 3, heldForMs };
       respond({ type: "state", state });
-      const seconds = archive.secondsUnheld();
-      return seconds && Math.floor(seconds);
     };
-    expect(report(1e9)).toBeNull();
-    expect(report(-1_000)).toBe(age);
+    expect(archive.state().isHeld).toBeFalse();
+    report(1_000);
+    expect(archive.state()).toMatchObject({ bytesBehind: 2, isHeld: true, isReachable: true });
+    expect(archive.secondsUnheld()).toBeNull();
+    // The thread is silent.
+    clock.pass(3_000);
+    expect(archive.state()).toMatchObject({ isHeld: false, isReachable: false });
+    expect(archive.secondsUnheld()).toBe(seconds);
+    report(1_000);
+    respond({ type: "superseded", reason: "another server" });
+    clock.pass(3_000);
+    expect(archive.state()).toMatchObject({ isHeld: false, isReachable: true });
   },
 );
 
 test("a server that stops writes nothing after the archive was asked to be complete", async () => {
   using directory = makeDirectory();
-  const { worker, requests, respond } = makeWorker((request) => {
-    const { type } = request;
-    if (type === "committed")
-      setTimeout(() => respond({ type: "confirmed", ticket: request.ticket }), 1);
-    // Longer than the interval at which a server looks at its files.
-    if (type === "close") setTimeout(() => respond({ type: "done", result: false }), 2_500);
-    return ["committed", "close"].includes(type);
+  const timers = new Map<unknown, () => void>();
+  const runTimers = () => {
+    for (const work of timers.values()) work();
+  };
+  const spies = [
+    spyOn(globalThis, "setInterval").mockImplementation(((work: () => void) => {
+      const timer = { unref() {} };
+      timers.set(timer, work);
+      return timer;
+    }) as never),
+    spyOn(globalThis, "clearInterval").mockImplementation((timer) => void timers.delete(timer)),
+  ];
+  const { worker, requests } = makeWorker((request, respond) => {
+    if (request.type === "close") runTimers();
+    if (request.type !== "committed") return false;
+    setTimeout(() => respond({ type: "confirmed", ticket: request.ticket }), 1);
+    return true;
   });
-  using stack = new DisposableStack();
-  const archive = { ...optionsOf(worker), commit: "sync" as const };
+  const archive = { ...optionsOf(worker), commit: "sync" } as const;
   const serve = async () => {
     requests.length = 0;
-    const other = stack.use(new Database(directory.at("a.db")));
-    other.run("pragma wal_autocheckpoint = 0; pragma synchronous = off");
-    other.run("create table filler (content blob)");
-    // As if other processes wrote all the time: enough for a checkpoint each second.
-    const fill = () => other.run("insert into filler values (zeroblob(7000000))");
-    stack.adopt(setInterval(fill, 400), clearInterval);
-    while (!requests.includes("checkpoint")) await Bun.sleep(10);
+    using other = new Database(directory.at("a.db"));
+    // As if other processes wrote all the time: enough for a checkpoint at each look.
+    const fill = () => other.run("insert into filler values (zeroblob(20000000))");
+    other.run("pragma wal_autocheckpoint = 0; create table filler (content blob)");
+    fill();
+    runTimers();
+    expect(requests).toContain("checkpoint");
+    fill();
   };
-  await withStore(directory.at("a.db"), serve, { mode: "serve", archive });
+  const opened = withStore(directory.at("a.db"), serve, { mode: "serve", archive });
+  await opened.finally(() => spies.map((spy) => spy.mockRestore()));
   expect(requests.slice(requests.indexOf("close"))).toEqual(["close"]);
 });
 
@@ -243,23 +241,6 @@ test("a store closes, and can be opened again, when the thread of its archive ha
   await withStore(directory.at("a.db"), end, { mode: "serve", archive });
   expect(events).toEqual(["archive stopped: y is null", "the archive has stopped: y is null"]);
   await withStore(directory.at("a.db"), async () => {}, { mode: "serve" });
-});
-
-test("a start in sync mode asks the storage before the database is opened", async () => {
-  const responses: ArchiveResponse[] = [];
-  const list = () => Promise.reject(new AppError("operator", "no such bucket"));
-  const handle = createArchiveService({
-    machine: systemMachine,
-    openStorage: () => ({ ...createMemoryStorage(), list }),
-    filesOf: () => ({ bytes: () => 4096 }) as DatabaseFiles,
-    respond: (response) => void responses.push(response),
-  });
-  for (const commit of ["async", "sync"] as const)
-    await handle({ type: "open", path: "a.db", settings: { ...settings, commit } });
-  expect(responses).toMatchObject([
-    { type: "done" },
-    { type: "failed", message: "no such bucket" },
-  ]);
 });
 
 test("the thread of the archive reports what fails, and ends when it is closed", async () => {

@@ -9,21 +9,20 @@ import { encodeJson } from "../../../src/sqlite/archive/format.ts";
 import type { OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
 import { readHead } from "../../../src/sqlite/archive/read/catalog.ts";
 import { ANNOUNCEMENT_KEY } from "../../../src/sqlite/archive/write/announcement.ts";
-import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { makeArchive, makeClock, writeSegments } from "./archived.ts";
 
+/** Interval of looks at the writes. */
 const STEP_MS = 500;
 const TAKEOVER_MS = 10_000;
 const HUNG_MS = 30_000;
 
-/** A server with one segment, and a standby that announces itself. @param canWrite what that says of its disk */
-async function start(commit: ArchiveCommit, canWrite = true) {
+/** A server with one segment, and a standby that announces itself. */
+async function start(commit: ArchiveCommit) {
   await using resources = new AsyncDisposableStack();
   const archive = resources.use(makeArchive());
-  const memory = createMemoryStorage();
   const faults = { isAway: false, isUnreadable: false };
   const create: ObjectStorage["create"] = async (...given) =>
-    faults.isAway ? fail("unavailable", "away") : memory.create(...given);
+    faults.isAway ? fail("unavailable", "away") : archive.storage.create(...given);
   const change = (database: OpenDatabase): OpenDatabase => ({
     ...database,
     readWal(position) {
@@ -37,42 +36,26 @@ async function start(commit: ArchiveCommit, canWrite = true) {
     },
   });
   const clock = makeClock();
-  const timers = new Map<() => void, number>();
-  const every: typeof clock.every = (ms, work) => {
-    // What sends segments.
-    if (ms < STEP_MS) return clock.every(ms, work);
-    timers.set(work, ms);
-    return { [Symbol.dispose]: () => void timers.delete(work) };
-  };
-  const storage = { ...memory, create };
+  const storage = { ...archive.storage, create };
   const announce = (timeMs: number) => {
-    const announcement = { holder: "b.db", takeoverMs: 3_000, timeMs, canWrite };
+    const announcement = { holder: "b.db", takeoverMs: 3_000, timeMs, canWrite: true };
     return storage.put(ANNOUNCEMENT_KEY, encodeJson(announcement));
   };
   await announce(1);
   const writes = createWriteState();
-  const inThread = { change, clock: { ...clock, every }, writes: createWriteState(writes.memory) };
+  const inThread = { change, clock, writes: createWriteState(writes.memory) };
   const server = await archive.start({ commit, storage, standby: true, ...inThread });
   resources.use(server);
   await writeSegments(server, 1);
-  let nowMs = 0;
-  async function pass(ms: number): Promise<void> {
-    for (const endMs = nowMs + ms; nowMs < endMs; ) {
-      nowMs += STEP_MS;
-      clock.pass(STEP_MS);
-      for (const [work, intervalMs] of [...timers]) if (nowMs % intervalMs === 0) work();
-      await Bun.sleep(0);
-    }
-  }
   await announce(2);
-  await pass(5_000);
+  await clock.passSlowly(5_000);
   const kept = resources.move();
   return {
     ...server,
     faults,
     writes,
     announce,
-    pass,
+    pass: clock.passSlowly,
     reasons: () => server.lines.filter((line) => line.startsWith("disk fails")),
     /** @returns whether the archive was given up, and whether a write can be acknowledged */
     state: () => [server.isSuperseded(), writes.begin() && writes.end()],
@@ -85,25 +68,19 @@ async function start(commit: ArchiveCommit, canWrite = true) {
   };
 }
 
-test.each([
-  ["sync", "seal"],
-  ["async", "closed"],
-] as const)(
-  "a server in %s mode hands over when every write has failed for TAKEOVER_SECONDS",
-  async (commit, kind) => {
-    await using server = await start(commit);
-    server.writes.setFailing(true);
-    await server.pass(TAKEOVER_MS);
-    server.writes.setFailing(false);
-    await server.pass(STEP_MS);
-    server.writes.setFailing(true);
-    await server.pass(TAKEOVER_MS);
-    expect(server.state()).toEqual([false, true]);
-    await server.pass(STEP_MS);
-    expect(server.state()).toEqual([true, false]);
-    expect(await server.end()).toMatchObject({ kind, promoted: true });
-  },
-);
+test("a server in async mode hands over when every write has failed for TAKEOVER_SECONDS", async () => {
+  await using server = await start("async");
+  server.writes.setFailing(true);
+  await server.pass(TAKEOVER_MS);
+  server.writes.setFailing(false);
+  await server.pass(STEP_MS);
+  server.writes.setFailing(true);
+  await server.pass(TAKEOVER_MS);
+  expect(server.state()).toEqual([false, true]);
+  await server.pass(STEP_MS);
+  expect(server.state()).toEqual([true, false]);
+  expect(await server.end()).toMatchObject({ kind: "closed", promoted: true });
+});
 
 test("a server hands over when one write has not returned for 30 s, and does not acknowledge it", async () => {
   await using server = await start("async");
@@ -124,7 +101,7 @@ test("a server hands over when one write has not returned for 30 s, and does not
 test("a server hands over when it cannot read what was written, and goes on while nothing is", async () => {
   await using server = await start("sync");
   server.faults.isUnreadable = true;
-  while (!server.lines.some((line) => line.startsWith("database not read"))) await Bun.sleep(1);
+  await server.untilLine("database not read");
   await server.pass(2 * TAKEOVER_MS);
   expect(server.state()).toEqual([false, true]);
   server.insert();

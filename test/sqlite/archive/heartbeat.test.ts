@@ -21,99 +21,76 @@ import {
 
 /** The shortest one. */
 const TAKEOVER_MS = 3_000;
+const BEAT_MS = TAKEOVER_MS / 4;
 
 function announce({ storage }: Archive, timeMs: number): Promise<void> {
   const announcement = { holder: "standby", takeoverMs: TAKEOVER_MS, timeMs };
   return storage.put(ANNOUNCEMENT_KEY, encodeJson(announcement));
 }
 
-async function heartbeatOf({ storage }: Archive, generation = 1) {
-  return (await readHeartbeat(storage, generation)) ?? fail("operator", "there is none");
-}
-
-async function untilBeats(archive: Archive, count: number, generation = 1): Promise<void> {
-  const { sequence } = await heartbeatOf(archive, generation);
-  while ((await heartbeatOf(archive, generation)).sequence < sequence + count) await Bun.sleep(1);
-}
-
-async function untilInterval(archive: Archive, intervalMs: number): Promise<void> {
-  while ((await heartbeatOf(archive)).intervalMs !== intervalMs) await Bun.sleep(1);
+async function intervalOf({ storage }: Archive) {
+  return (await readHeartbeat(storage, 1))?.intervalMs;
 }
 
 test("a heartbeat is fast, and says so, while a standby announces itself", async () => {
   using archive = makeArchive();
   const clock = makeClock();
-  let seen = "";
-  const storage: ObjectStorage = {
-    ...archive.storage,
-    async get(key, ...rest) {
-      const body = await archive.storage.get(key, ...rest);
-      if (key === ANNOUNCEMENT_KEY) seen = new TextDecoder().decode(body ?? new Uint8Array());
-      return body;
-    },
-  };
   await announce(archive, 1);
-  await using server = await archive.start({ clock, storage });
-  await untilInterval(archive, TAKEOVER_MS / 4);
-  clock.pass(59_000);
+  await using server = await archive.start({ clock });
+  await clock.passSlowly(50_000);
   await announce(archive, 2);
-  while (!seen.includes('"timeMs":2')) await Bun.sleep(1);
-  clock.pass(59_000);
+  await clock.passSlowly(50_000);
   // A damaged one says nothing.
   await archive.clear(ANNOUNCEMENT_KEY);
-  while (seen !== "") await Bun.sleep(1);
-  await untilBeats(archive, 2);
-  expect((await heartbeatOf(archive)).intervalMs).toBe(TAKEOVER_MS / 4);
-  clock.pass(2_000);
-  await untilInterval(archive, 5_000);
+  await clock.passSlowly(9_000);
+  expect(await intervalOf(archive)).toBe(BEAT_MS);
+  await clock.passSlowly(5_000);
+  expect(await intervalOf(archive)).toBe(5_000);
   expect(server.lines.filter((line) => line.includes("heartbeat"))).toEqual([]);
 });
 
 test("a number that no server writes is rejected before it becomes a time or a place in a file", async () => {
   using archive = makeArchive();
   await serve(archive, 1);
+  await announce(archive, 1);
   const [segment = ""] = await archive.segments();
+  const id = parseKey(segment) ?? fail("operator", segment);
   const damages: [key: string, values: object][] = [
     ...[1, 2_999, 300_001].map((takeoverMs): [string, object] => [
       ANNOUNCEMENT_KEY,
       { takeoverMs },
     ]),
     ...[0, 5_001].map((intervalMs): [string, object] => [heartbeatKey(1), { intervalMs }]),
-    ...[{ offset: 2 ** 43 }, { ascendsFrom: 2 }].map((values): [string, object] => [
-      segment,
-      values,
-    ]),
+    ...[{ offset: 2 ** 43 }, { ascendsFrom: 2 }].map((more): [string, object] => [segment, more]),
   ];
-  await announce(archive, 1);
-  const id = parseKey(segment) ?? fail("operator", segment);
-  const read = () =>
-    Promise.all([
+  const countUnread = async () => {
+    const read = [
       orNull(readAnnouncement(archive.storage)),
       orNull(readHeartbeat(archive.storage, 1)),
       readHead(archive.storage, id),
-    ]);
+    ];
+    return (await Promise.all(read)).filter((found) => found === null).length;
+  };
   for (const [key, values] of damages) {
     const body = await archive.body(key);
-    expect((await read()).filter((found) => found === null)).toHaveLength(0);
+    expect(await countUnread()).toBe(0);
     await archive.changeHead(key, values);
-    expect([key, values, (await read()).filter((found) => found === null).length]).toEqual([
-      key,
-      values,
-      1,
-    ]);
+    expect([key, values, await countUnread()]).toEqual([key, values, 1]);
     await archive.storage.put(key, body);
   }
 });
 
-const putBack = expect.stringMatching(/^archive needs a new base .*an older state .* was put back/);
-
-async function untilOpened({ lines }: Server, count: number): Promise<void> {
-  while (lines.filter((line) => line.startsWith("archive opened")).length < count)
-    await Bun.sleep(1);
+/** Lets time pass until a server has begun anew. */
+async function untilAnew({ lines }: Server, clock: ReturnType<typeof makeClock>) {
+  const count = () => lines.filter((line) => line.startsWith("archive opened")).length;
+  for (const before = count(); count() === before; ) await clock.passSlowly(BEAT_MS);
+  const putBack = /^archive needs a new base .*an older state .* was put back/;
+  expect(lines).toContainEqual(expect.stringMatching(putBack));
 }
 
 test("a server that writes begins anew when the storage no longer has its last segments, and each heartbeat takes until the next", async () => {
   using archive = makeArchive();
+  const clock = makeClock();
   await announce(archive, 1);
   let next: PromiseWithResolvers<void> | null = null;
   const put: ObjectStorage["put"] = async (key, body) => {
@@ -125,13 +102,14 @@ test("a server that writes begins anew when the storage no longer has its last s
     // The first one is a part of the opening.
     if (!isFirst) await next.promise;
   };
-  await using server = await archive.start({ storage: { ...archive.storage, put } });
-  await writeSegments(server, 3);
-  await untilBeats(archive, 2);
+  await using server = await archive.start({ clock, storage: { ...archive.storage, put } });
+  const written = writeSegments(server, 3);
+  // The base waits for a heartbeat, too.
+  while (Bun.peek.status(written) === "pending") await clock.passSlowly(BEAT_MS);
+  await clock.passSlowly(4 * BEAT_MS);
   await archive.storage.remove((await archive.segments()).slice(-2));
   await writeSegments(server, 1);
-  await untilOpened(server, 2);
-  expect(server.lines).toContainEqual(putBack);
+  await untilAnew(server, clock);
   await writeSegments(server, 1);
   await archive.expectComplete(server);
   expect(contentOf(server.db)).toMatchObject({ rows: 15 });
@@ -139,61 +117,45 @@ test("a server that writes begins anew when the storage no longer has its last s
 
 test("a server begins anew when the storage no longer has its generation, and waits when that is empty", async () => {
   using archive = makeArchive();
+  const clock = makeClock();
   await serve(archive, 1);
   await announce(archive, 1);
   const before = await archive.keys("");
-  let isEmpty = false;
-  let looks = 0;
-  const storage: ObjectStorage = {
-    ...archive.storage,
-    list(prefix, ...rest) {
-      if (isEmpty && prefix === "generations/") looks += 1;
-      return archive.storage.list(prefix, ...rest);
-    },
-  };
-  await using server = await archive.start({ storage });
-  await untilBeats(archive, 2, 2);
+  await using server = await archive.start({ clock });
+  await clock.passSlowly(4 * BEAT_MS);
   await archive.storage.remove((await archive.keys("")).filter((key) => !before.includes(key)));
-  await untilOpened(server, 2);
-  expect(server.lines).toContainEqual(putBack);
+  await untilAnew(server, clock);
   await archive.expectComplete(server);
   const all = await archive.keys("");
   const bodies = await Promise.all(all.map(archive.body));
   await archive.storage.remove(all);
-  isEmpty = true;
-  // The second one, after the first has found nothing.
-  while (looks < 2) await Bun.sleep(1);
-  expect(server.isSuperseded()).toBeFalse();
+  await clock.passSlowly(8 * BEAT_MS);
+  expect([server.isSuperseded(), await archive.keys("generations/")]).toEqual([false, []]);
   for (const [at, key] of all.entries())
     await archive.storage.put(key, bodies[at] ?? new Uint8Array());
-  await untilOpened(server, 3);
+  await untilAnew(server, clock);
   await archive.expectComplete(server);
 });
 
 test("a server begins anew when the storage was put back to before it took over", async () => {
   using archive = makeArchive();
-  {
-    await using first = await archive.start();
-    await writeSegments(first, 2);
-    await archive.untilBases(1);
-  }
+  const clock = makeClock();
+  await serve(archive, 2);
   const path = await restoreOther(archive, null);
   const before = await archive.keys("");
   await announce(archive, 1);
-  await using server = await archive.start({ path });
+  await using server = await archive.start({ clock, path });
   await writeSegments(server, 2);
-  await untilBeats(archive, 2, 2);
+  await clock.passSlowly(4 * BEAT_MS);
   const [end = ""] = before.filter((key) => key.startsWith("log/")).slice(-1);
   const newer = (await archive.keys("")).filter((key) => !before.includes(key));
   // The log of the first server is not sealed, and it may be paused.
   await archive.storage.remove([end, ...newer]);
   await writeSegments(server, 1);
-  await untilOpened(server, 2);
-  expect(server.lines).toContainEqual(putBack);
+  await untilAnew(server, clock);
   expect(server.isSuperseded()).toBeFalse();
-  expect(await readHead(archive.storage, parseKey(end) ?? fail("operator", end))).toMatchObject({
-    kind: "seal",
-  });
+  const slot = parseKey(end) ?? fail("operator", end);
+  expect(await readHead(archive.storage, slot)).toMatchObject({ kind: "seal" });
   await archive.expectComplete(server);
   expect(contentOf(server.db)).toMatchObject({ rows: 15 });
 });

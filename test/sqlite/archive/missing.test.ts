@@ -6,15 +6,7 @@ import { ensureDatabase } from "../../../src/sqlite/archive/follow/prepare.ts";
 import { encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
 import { generationKey } from "../../../src/sqlite/archive/keys.ts";
 import { expectRejection } from "../../support/expect-error.ts";
-import {
-  type Archive,
-  adviceOf,
-  filesOf,
-  keysOf,
-  makeArchive,
-  makeClock,
-  serve,
-} from "./archived.ts";
+import { type Archive, adviceOf, filesOf, makeArchive, makeClock, serve } from "./archived.ts";
 
 function ensure(
   { storage, path }: Archive,
@@ -35,16 +27,11 @@ function ensure(
 }
 
 /** As a server has left it that was killed before it had written its first base. */
-function putRecord({ storage }: Archive, number: number): Promise<void> {
+async function putRecord(archive: Archive, number: number): Promise<Archive> {
   const log = { previousEnd: 0, parent: null };
   const server = { archive: "archive", name: "killed", identity: "killed", holder: "killed" };
   const record: Generation = { number, ...log, ...server, commit: "async" };
-  return storage.put(generationKey(number), encodeJson(record));
-}
-
-async function makeBegun() {
-  const archive = makeArchive();
-  await putRecord(archive, 1);
+  await archive.storage.put(generationKey(number), encodeJson(record));
   return archive;
 }
 
@@ -52,12 +39,12 @@ async function makeBegun() {
 async function makeIncomplete(...removed: string[]) {
   const archive = makeArchive();
   await serve(archive, 1, { path: archive.at("lost.db") });
-  for (const prefix of removed) await archive.storage.remove(await keysOf(archive.storage, prefix));
+  for (const prefix of removed) await archive.storage.remove(await archive.keys(prefix));
   return archive;
 }
 
 test.each([
-  ["that was begun", makeBegun],
+  ["that was begun", () => putRecord(makeArchive(), 1)],
   ["that lost its bases", () => makeIncomplete("bases/")],
   [
     "that lost all but its chunks",
@@ -105,7 +92,7 @@ test("a database is not restored from the log of a killed server that lacks a se
   await serve(archive, 4, { path: archive.at("lost.db") });
   const [lost = "", , closed = ""] = (await archive.keys("log/")).slice(-3);
   await archive.storage.remove([closed]);
-  const problem = `the archive is damaged: ${await archive.lose(lost)}`;
+  const problem = await archive.lose(lost);
   // The first one seals the log.
   for (let start = 0; start < 2; start += 1) await adviceOf(ensure(archive, "if-missing"), problem);
 });

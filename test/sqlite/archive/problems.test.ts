@@ -1,24 +1,22 @@
 import { expect, test } from "bun:test";
 import { systemClock } from "../../../src/base/clock.ts";
 import { AppError } from "../../../src/base/error.ts";
-import { type Activity, createProblems } from "../../../src/sqlite/archive/problems.ts";
+import { createProblems } from "../../../src/sqlite/archive/problems.ts";
 
-const activities: readonly Activity[] = ["opening", "segments", "base", "heartbeat", "deletion"];
-
-test.each(activities)("an archive whose %s fails has a problem if it needs it", (activity) => {
+test("the most important problem of what an archive needs is the current one", () => {
   const problems = createProblems(() => {}, systemClock);
-  problems.report(activity, new AppError("unavailable", "no answer"));
-  const isNeeded = activity !== "deletion" && activity !== "heartbeat";
-  expect(problems.current()).toBe(isNeeded ? "no answer" : null);
-  problems.clear(activity);
-  expect(problems.current()).toBeNull();
-});
-
-test("the most important problem is the current one", () => {
-  const problems = createProblems(() => {}, systemClock);
-  problems.report("base", new AppError("unavailable", "no base"));
-  problems.report("segments", new AppError("unavailable", "no segments"));
-  expect(problems.current()).toBe("no segments");
+  for (const [activity, current] of [
+    ["deletion", null],
+    ["heartbeat", null],
+    ["base", "base"],
+    ["segments", "segments"],
+    ["opening", "opening"],
+  ] as const) {
+    problems.report(activity, new AppError("unavailable", activity));
+    expect(problems.current()).toBe(current);
+  }
+  problems.clear("opening");
+  expect(problems.current()).toBe("segments");
   problems.clearRequired();
   expect(problems.current()).toBeNull();
 });

@@ -2,7 +2,6 @@
 
 import { expect, test } from "bun:test";
 import type { GenerationEvents } from "../../../src/sqlite/archive/context.ts";
-import { prepareCopy } from "../../../src/sqlite/archive/follow/prepare.ts";
 import type { SegmentHeader } from "../../../src/sqlite/archive/format.ts";
 import { encodeJson, MAX_SENDING } from "../../../src/sqlite/archive/format.ts";
 import { heartbeatKey, parseKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
@@ -10,18 +9,7 @@ import { createProblems } from "../../../src/sqlite/archive/problems.ts";
 import { readHead, readLog } from "../../../src/sqlite/archive/read/catalog.ts";
 import { createOwnLog, fence, seal } from "../../../src/sqlite/archive/write/log.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
-import { expectRejection } from "../../support/expect-error.ts";
-import {
-  type Archive,
-  contentOf,
-  filesOf,
-  makeArchive,
-  makeClock,
-  promoteTo,
-  restoreOther,
-  serve,
-  writeSegments,
-} from "./archived.ts";
+import { contentOf, makeArchive, makeClock, promoteTo, serve, writeSegments } from "./archived.ts";
 
 const first = { generation: 1, number: 1 };
 const sealer = { writer: "sealer", holder: "operator", promoted: true, timeMs: 0 };
@@ -100,29 +88,6 @@ test.each([false, true])(
     }
   },
 );
-
-function prepare({ storage }: Archive, path: string) {
-  const { signal } = new AbortController();
-  const settings = { standby: true, takeoverMs: 10_000, wasSuperseded: false };
-  const common = { ...settings, restore: "never" as const, signal, log() {} };
-  return prepareCopy({ ...common, storage, files: filesOf(path), machine: makeClock() });
-}
-
-test("a database that was restored replaces the archive when no server writes to it", async () => {
-  using archive = makeArchive();
-  for (const s of [1, 3]) await serve(archive, 2, { nowMs: () => s * 1000 });
-  const path = await restoreOther(archive, new Date(2_000));
-  expect(await prepare(archive, path)).toBe(null);
-  await using server = await archive.start();
-  await writeSegments(server, 1);
-  const elsewhere = { ...archive, at: () => archive.at("other.db") };
-  const other = await restoreOther(elsewhere, new Date(2_000));
-  for (const old of [path, other]) {
-    expect(await prepare(archive, old)).toBe(null);
-    const refused = archive.start({ path: old, standby: true });
-    await expectRejection(refused, "operator", /^another server has continued /);
-  }
-});
 
 test("a promotion is refused when the end of the log is damaged or missing", async () => {
   using archive = makeArchive();

@@ -1,7 +1,7 @@
 // When a start may seal the log of another server.
 
 import { expect, test } from "bun:test";
-import { untilStill } from "../../../src/sqlite/archive/read/still.ts";
+import { patienceMs, untilStill } from "../../../src/sqlite/archive/read/still.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { makeClock } from "./archived.ts";
 
@@ -22,3 +22,15 @@ test("the time in which a waiting process was suspended does not count", async (
   await untilStill(storage, next, clock, signal);
   expect(clock.sleeps()).toBeGreaterThan(5);
 });
+
+test.each([
+  [10_000, false, 5_000, 10_000],
+  [10_000, true, 5_000, 20_000],
+  [3_000, false, 5_000, 10_000],
+  [3_000, true, 750, 6_000],
+])(
+  "a standby waits for TAKEOVER_SECONDS, after it was superseded twice as long, or for two heartbeats: %p",
+  (takeoverMs, wasSuperseded, intervalMs, ms) => {
+    expect(patienceMs({ takeoverMs, wasSuperseded }, intervalMs)).toBe(ms);
+  },
+);

@@ -66,7 +66,7 @@ export function describePostgres(): string | null {
 async function startPostgres(): Promise<Instance> {
   const programs = findPrograms();
   if (programs === null) throw new Error("PostgreSQL is not installed");
-  const instance = await makeInstance(programs, {});
+  const instance = makeInstance(programs, {});
   await instance.start();
   // The server itself is the first: what it starts later inherits the core. A process of a connection that has just
   // been closed may be gone.

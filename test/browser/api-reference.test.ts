@@ -71,8 +71,12 @@ async function brightness(page: Page): Promise<number> {
 
 /** In pixels from the top, also on a phone. */
 const MAX_FIRST_OPERATION_END = 600;
+const MAX_OPERATION_HEIGHT: Readonly<Record<number, number>> = { 1280: 2500, 390: 4000 };
 
-const LOOKS = [1280, 390].flatMap((width) =>
+/** Of a desktop and a phone. */
+const WIDTHS = [1280, 390];
+const HEIGHT = 800;
+const LOOKS = WIDTHS.flatMap((width) =>
   (["light", "dark"] as const).map((colorScheme) => ({ width, colorScheme })),
 );
 for (const { width, colorScheme } of LOOKS) {
@@ -89,33 +93,98 @@ for (const { width, colorScheme } of LOOKS) {
       expect(await brightness(page)).toBeWithin(dark ? 0 : 0.8, dark ? 0.2 : 1.01);
       expect(await page.locator("html").getAttribute("class")).toBe(dark ? "dark-mode" : null);
       // An open operation is at its widest.
-      for (const [tag, id] of Object.entries({ users: "listUsers", orders: "createOrder" })) {
-        const operation = await openOperation(page, tag, id);
-        await operation.locator(".responses-table").waitFor();
-      }
+      await (await openOperation(page, "users", "listUsers")).locator(".responses-table").waitFor();
+      const operation = await openOperation(page, "orders", "createOrder");
+      await operation.locator(".responses-table").waitFor();
       expect(await page.evaluate("document.documentElement.scrollWidth")).toBe(width);
+      expect((await operation.boundingBox())?.height).toBeLessThan(
+        MAX_OPERATION_HEIGHT[width] ?? 0,
+      );
+      expect(await operation.getByRole("button", { name: "Cancel" }).count()).toBe(0);
+      // The error responses are folded.
+      const code = operation.getByText("idempotency_key_reused");
+      const fold = operation.getByRole("button", {
+        name: "Idempotency-Key belongs to a different",
+      });
+      for (const isOpen of [false, true, false]) {
+        expect(await fold.getAttribute("aria-expanded")).toBe(`${isOpen}`);
+        expect((await code.count()) > 0).toBe(isOpen);
+        await fold.click();
+      }
       // The scheme of the system changes.
       await page.emulateMedia({ colorScheme: dark ? "light" : "dark" });
       await page.waitForSelector(dark ? "html:not(.dark-mode)" : "html.dark-mode");
     },
-    { viewport: { width, height: 800 }, colorScheme },
+    { viewport: { width, height: HEIGHT }, colorScheme },
   );
 }
 
-testPage("page creates a user and an order with a pasted token", async (page) => {
-  await giveToken(page, ` ${server.writeToken}\n`, GOOD);
-  const create = operationOf(page, "users", "createUser");
-  const user = await send(create, { email: "ann@example.com" });
-  expect(await create.getByPlaceholder("Idempotency-Key").count()).toBe(1);
-  expect(await create.getByPlaceholder("X-Request-Id").count()).toBe(0);
-  expect(user).toMatchObject({ status: "201", json: { data: { email: "ann@example.com" } } });
-  const items = [{ sku: "tea-01", quantity: 2, unit_price: 1999 }];
-  const body = { user_id: user.json.data.id, currency: "EUR", items };
-  const order = await send(operationOf(page, "orders", "createOrder"), body);
-  expect(order).toMatchObject({ status: "201", json: { data: { total: 3998, currency: "EUR" } } });
-  const stored = await server.call("GET", `/orders/${order.json.data.id}`);
-  expect(stored.json).toEqual(order.json);
-});
+/** @returns the arguments of `curl` when a shell with this token runs the command */
+function argumentsOf(command: string, token: string): string[] {
+  const script = `curl() { printf '%s\\0' "$@"; }\n${command}`;
+  const { stdout, exitCode } = Bun.spawnSync(["bash", "-c", script], { env: { TOKEN: token } });
+  expect(exitCode).toBe(0);
+  return stdout.toString().split("\0").slice(0, -1);
+}
+
+async function expectInView(element: Locator): Promise<void> {
+  const box = await element.boundingBox();
+  // Chromium scrolls to whole pixels.
+  expect(box?.y).toBeGreaterThanOrEqual(-1);
+  expect(box?.y).toBeLessThanOrEqual(HEIGHT - (box?.height ?? 0) + 1);
+}
+
+for (const width of WIDTHS)
+  testPage(
+    `page creates a user and an order with a pasted token, which it neither stores nor shows nor copies, at a width of ${width}`,
+    async (page) => {
+      await giveToken(page, ` Bearer ${server.writeToken}\n`, GOOD);
+      expect(await page.locator(".authorization__btn, .btn.authorize").count()).toBe(0);
+      const create = operationOf(page, "users", "createUser");
+      const given = { email: `pat${width}@example.com`, name: "Pat O'Neil $TOKEN" };
+      const user = await send(create, given);
+      expect(user).toMatchObject({ status: "201", json: { data: given } });
+      await expectInView(create.locator(".answer .response .response-col_status"));
+      await expectInView(create.getByText("Response body"));
+      // The page does not move when an operation with a response is opened again.
+      const summary = create.locator(".opblock-summary-control");
+      await summary.click();
+      await summary.click();
+      await create.locator(".answer").waitFor();
+      await expectInView(summary);
+      expect(await create.getByPlaceholder("Idempotency-Key").count()).toBe(1);
+      expect(await create.getByPlaceholder("X-Request-Id").count()).toBe(0);
+      expect(await create.locator(".curl").textContent()).toContain("Bearer $TOKEN");
+      await create.locator(".answer > .highlight-code").getByRole("button").click();
+      const command = String(await page.evaluate("navigator.clipboard.readText()"));
+      const values = argumentsOf(command, "uat_from_the_shell");
+      expect(values).toContain("Authorization: Bearer uat_from_the_shell");
+      expect(values).toContain(`${server.url}/api/v1/users`);
+      expect(JSON.parse(values.at(-1) ?? "")).toEqual(given);
+
+      const items = [{ sku: "tea-01", quantity: 2, unit_price: 1999 }];
+      const body = { user_id: user.json.data.id, currency: "EUR", items };
+      const order = await send(operationOf(page, "orders", "createOrder"), body);
+      expect(order).toMatchObject({
+        status: "201",
+        json: { data: { total: 3998, currency: "EUR" } },
+      });
+      const stored = await server.call("GET", `/orders/${order.json.data.id}`);
+      expect(stored.json).toEqual(order.json);
+
+      expect(await page.content()).not.toContain(server.writeToken);
+      const kept = await page.evaluate(
+        "JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])",
+      );
+      expect(kept).not.toContain("uat_");
+      expect(await page.getByLabel("Token").inputValue()).toBe("");
+      await page.reload();
+      await page.waitForSelector(".opblock");
+      expect(await page.getByRole("status").textContent()).not.toContain(GOOD);
+      expect(await page.content()).not.toContain(server.writeToken);
+    },
+    { permissions: ["clipboard-read", "clipboard-write"], viewport: { width, height: HEIGHT } },
+  );
 
 testPage(
   "page sends the given parameters alone when it continues a list after an id, or lists ids",
@@ -137,41 +206,29 @@ testPage(
   },
 );
 
-testPage("page neither stores nor shows a token", async (page) => {
-  await giveToken(page, `Bearer ${server.writeToken}`, GOOD);
-  expect(await page.locator(".authorization__btn, .btn.authorize").count()).toBe(0);
-  const operation = operationOf(page, "users", "createUser");
-  expect(await send(operation, { email: "eve@example.com" })).toMatchObject({ status: "201" });
-  expect(await operation.locator(".curl").textContent()).toContain("Bearer $TOKEN");
-  expect(await page.content()).not.toContain(server.writeToken);
-  const kept = await page.evaluate(
-    "JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])",
-  );
-  expect(kept).not.toContain("uat_");
-  expect(await page.getByLabel("Token").inputValue()).toBe("");
-  await page.reload();
-  await page.waitForSelector(".opblock");
-  expect(await page.getByRole("status").textContent()).not.toContain(GOOD);
-  expect(await page.content()).not.toContain(server.writeToken);
-});
-
-testPage("page rejects an invalid token, and forgets a valid one on request", async (page) => {
-  await giveToken(page, server.readToken, GOOD);
-  await giveToken(page, "uat_wrong", UNKNOWN);
-  const forget = page.getByRole("button", { name: "Forget" });
-  // The earlier token is no longer used.
-  expect(await forget.isVisible()).toBe(false);
-  await giveToken(page, "uat_\u{1f600}", "it contains invalid characters");
-  await giveToken(page, server.readToken, GOOD);
-  await forget.click();
-  await page.getByRole("status").filter({ hasText: "Forgotten when you leave" }).waitFor();
-  expect(await forget.isVisible()).toBe(false);
-  const operation = await openOperation(page, "users", "createUser");
-  await operation.getByRole("button", { name: "Execute" }).click();
-  await page.getByRole("status").filter({ hasText: "Enter a token first" }).waitFor();
-  expect(await page.locator(":focus").getAttribute("id")).toBe("token");
-  expect(await operation.locator(".live-responses-table").count()).toBe(0);
-});
+testPage(
+  "page rejects an invalid token, forgets a valid one on request, and sends public requests without one",
+  async (page) => {
+    await giveToken(page, server.readToken, GOOD);
+    await giveToken(page, "uat_wrong", UNKNOWN);
+    const forget = page.getByRole("button", { name: "Forget" });
+    // The earlier token is no longer used.
+    expect(await forget.isVisible()).toBe(false);
+    await giveToken(page, "uat_\u{1f600}", "it contains invalid characters");
+    await giveToken(page, server.readToken, GOOD);
+    await forget.click();
+    await page.getByRole("status").filter({ hasText: "Forgotten when you leave" }).waitFor();
+    expect(await forget.isVisible()).toBe(false);
+    const operation = await openOperation(page, "users", "createUser");
+    await operation.getByRole("button", { name: "Execute" }).click();
+    await page.getByRole("status").filter({ hasText: "Enter a token first" }).waitFor();
+    expect(await page.locator(":focus").getAttribute("id")).toBe("token");
+    expect(await operation.locator(".live-responses-table").count()).toBe(0);
+    const health = await openOperation(page, "system", "getHealth");
+    await health.getByRole("button", { name: "Execute" }).click();
+    expect(await responseIn(health)).toMatchObject({ status: "200" });
+  },
+);
 
 testPage("page ignores the check of a token that ends after that of the next one", async (page) => {
   await page.evaluate(`
@@ -202,88 +259,6 @@ testPage("page uses no token when the service cannot verify it", async (page) =>
   await giveToken(page, server.writeToken, "cannot check the token at the moment");
   expect(await page.getByLabel("Token").inputValue()).toBe(server.writeToken);
   expect(await page.getByRole("button", { name: "Forget" }).isVisible()).toBe(false);
-});
-
-testPage("public operations can be tried without a token", async (page) => {
-  const operation = await openOperation(page, "system", "getHealth");
-  await operation.getByRole("button", { name: "Execute" }).click();
-  expect(await responseIn(operation)).toEqual({
-    status: "200",
-    json: { data: { status: "ok" }, error: null },
-  });
-});
-
-/** @returns the arguments of `curl` when a shell with this token runs the command */
-function argumentsOf(command: string, token: string): string[] {
-  const script = `curl() { printf '%s\\0' "$@"; }\n${command}`;
-  const { stdout, exitCode } = Bun.spawnSync(["bash", "-c", script], { env: { TOKEN: token } });
-  expect(exitCode).toBe(0);
-  return stdout.toString().split("\0").slice(0, -1);
-}
-
-const permissions = ["clipboard-read", "clipboard-write"];
-testPage(
-  "copied command takes the token from the environment and nothing else",
-  async (page) => {
-    await giveToken(page, server.writeToken, GOOD);
-    const operation = operationOf(page, "users", "createUser");
-    const body = { email: "pat@example.com", name: "Pat O'Neil $TOKEN" };
-    expect(await send(operation, body)).toMatchObject({ status: "201" });
-    await operation.locator(".answer > .highlight-code").getByRole("button").click();
-    const command = String(await page.evaluate("navigator.clipboard.readText()"));
-    const values = argumentsOf(command, "uat_from_the_shell");
-    expect(values).toContain("Authorization: Bearer uat_from_the_shell");
-    expect(values).toContain(`${server.url}/api/v1/users`);
-    expect(JSON.parse(values.at(-1) ?? "")).toEqual(body);
-  },
-  { permissions },
-);
-
-for (const width of [1280, 390]) {
-  const viewport = { width, height: 800 };
-  testPage(
-    `response comes into view at a width of ${width} pixels`,
-    async (page) => {
-      await giveToken(page, server.writeToken, GOOD);
-      const operation = operationOf(page, "orders", "createOrder");
-      expect(await send(operation, { user_id: 1, currency: "EUR" })).toMatchObject({
-        status: "400",
-      });
-      await expectInView(operation.locator(".answer .response .response-col_status"), 800);
-      await expectInView(operation.getByText("Response body"), 800);
-      // The page does not move when an operation with a response is opened again.
-      const summary = operation.locator(".opblock-summary-control");
-      await summary.click();
-      await summary.click();
-      await operation.locator(".answer").waitFor();
-      await expectInView(summary, 800);
-    },
-    { viewport },
-  );
-}
-
-async function expectInView(element: Locator, height: number): Promise<void> {
-  const box = await element.boundingBox();
-  // Chromium scrolls to whole pixels.
-  expect(box?.y).toBeGreaterThanOrEqual(-1);
-  expect(box?.y).toBeLessThanOrEqual(height - (box?.height ?? 0) + 1);
-}
-
-/** In pixels, at a width of 1280. */
-const MAX_OPERATION_HEIGHT = 2500;
-
-testPage("an operation opens compactly, with its error responses folded", async (page) => {
-  const operation = await openOperation(page, "orders", "createOrder");
-  await operation.locator(".responses-table").waitFor();
-  expect((await operation.boundingBox())?.height).toBeLessThan(MAX_OPERATION_HEIGHT);
-  expect(await operation.getByRole("button", { name: "Cancel" }).count()).toBe(0);
-  const fold = operation.getByRole("button", { name: "Idempotency-Key belongs to a different" });
-  expect(await fold.getAttribute("aria-expanded")).toBe("false");
-  expect(await operation.getByText("idempotency_key_reused").count()).toBe(0);
-  await fold.click();
-  expect(await operation.getByText("idempotency_key_reused").count()).toBeGreaterThan(0);
-  await fold.click();
-  expect(await operation.getByText("idempotency_key_reused").count()).toBe(0);
 });
 
 async function tabTo(page: Page, target: Locator): Promise<void> {

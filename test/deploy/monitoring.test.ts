@@ -10,13 +10,8 @@ async function metricsText(isStandby = false): Promise<string> {
   metrics.observeRequest("GET", "/api/v1/users/:id", 200, 1);
   metrics.observeRequest("GET", "/api/v1/health", "not_primary", 1);
   metrics.observeCommit(1, 1);
-  const statistics = async () => ({
-    pendingWrites: 0,
-    databaseBytes: 0,
-    walBytes: 0,
-    freeBytes: 0,
-    lastBackupS: 0,
-  });
+  const bytes = { databaseBytes: 0, walBytes: 0, freeBytes: 0 };
+  const statistics = async () => ({ pendingWrites: 0, ...bytes, lastBackupS: 0 });
   for (const kind of ["certificate", "token"] as const)
     metrics.addValidity(kind, () => ({ startMs: 0, endMs: 0 }));
   const state = { secondsBehind: 0, bytesBehind: 0, lastBaseS: 0, isReachable: true };
@@ -38,23 +33,21 @@ function seriesOf(text: string): Map<string, Set<string>> {
   return series;
 }
 
-const root = `${deploy}/..`;
-
-const targetLabels = ["job", "instance"];
-const ownMetrics = ["up"];
-
 const text = await metricsText();
 const series = seriesOf(text + (await metricsText(true)));
 
-/** Expects that each selector of a PromQL expression names an existing metric and existing labels. */
-function expectKnownMetrics(expression: string): void {
-  const selectors = [...expression.matchAll(/([a-z][a-z_]*)\{([^}]*)\}/g)];
-  expect(selectors).not.toBeEmpty();
-  for (const [, name = "", matchers = ""] of selectors) {
-    if (ownMetrics.includes(name)) continue;
-    expect([...series.keys()]).toContain(name);
-    for (const [, label = ""] of matchers.matchAll(/([a-z_]+)(?:=~|!~|!=|=)"/g)) {
-      expect([...targetLabels, ...(series.get(name) ?? [])]).toContain(label);
+const labelsOfTarget = ["job", "instance"];
+
+/** Expects that each selector of PromQL expressions names an existing metric and existing labels. */
+function expectKnownMetrics(expressions: readonly string[]): void {
+  for (const expression of expressions) {
+    const selectors = [...expression.matchAll(/([a-z][a-z_]*)\{([^}]*)\}/g)];
+    expect(selectors, expression).not.toBeEmpty();
+    for (const [, name = "", matchers = ""] of selectors) {
+      if (name === "up") continue;
+      expect([...series.keys()]).toContain(name);
+      for (const [, label = ""] of matchers.matchAll(/([a-z_]+)(?:=~|!~|!=|=)"/g))
+        expect([...labelsOfTarget, ...(series.get(name) ?? [])], expression).toContain(label);
     }
   }
 }
@@ -69,32 +62,27 @@ describe("alerts.yml", async () => {
     expect(Number(rule?.expr.split(">")[1])).toBeGreaterThan(WAL_LIMIT_BYTES);
   });
 
-  test.each(rules.map(({ alert, expr }) => [alert, expr]))(
-    "%s uses metrics that exist",
-    (_, expression) => expectKnownMetrics(expression),
-  );
+  test("alerts use metrics that exist", () => expectKnownMetrics(rules.map(({ expr }) => expr)));
 
-  const page = await Bun.file(`${root}/docs/alerts.md`).text();
-  const url = "https://github.com/OWNER/user-api/blob/main/docs/alerts.md#";
-  const sections = page.split(/^## /m).slice(1);
-  const anchorOf = (section: string) =>
-    url + section.slice(0, section.indexOf("\n")).toLowerCase().replaceAll(" ", "-");
-
-  test.each(rules.map(({ alert, annotations }) => [alert, annotations] as const))(
-    "%s says what the likely cause is, and leads to the section that names it",
-    (alert, { description, runbook_url }) => {
-      expect(description).toBeString();
-      const section = sections.find((each) => anchorOf(each) === runbook_url);
-      expect(section).toContain(`\`${alert}\``);
-    },
-  );
+  test("each alert says what the likely cause is, and leads to the section that names it", async () => {
+    const page = await Bun.file(`${deploy}/../docs/alerts.md`).text();
+    const url = "https://github.com/OWNER/user-api/blob/main/docs/alerts.md#";
+    const sections = page.split(/^## /m).slice(1);
+    const anchorOf = (section: string) =>
+      url + section.slice(0, section.indexOf("\n")).toLowerCase().replaceAll(" ", "-");
+    for (const { alert, annotations } of rules) {
+      expect(annotations["description"], alert).toBeString();
+      const section = sections.find((each) => anchorOf(each) === annotations["runbook_url"]);
+      expect(section, alert).toContain(`\`${alert}\``);
+    }
+  });
 });
 
 describe("dashboard.json", async () => {
   const { panels, templating } = await Bun.file(`${deploy}/grafana/dashboard.json`).json();
 
   test("it has the metrics of the page and of the alerts", async () => {
-    const page = await Bun.file(`${root}/docs/operations.md`).text();
+    const page = await Bun.file(`${deploy}/../docs/operations.md`).text();
     const table = page.split("Look at these first:")[1]?.split("\n\n")[1] ?? "";
     const rules = await Bun.file(`${deploy}/prometheus/alerts.yml`).text();
     const expressions = JSON.stringify(panels);
@@ -105,43 +93,35 @@ describe("dashboard.json", async () => {
     }
   });
 
-  test.each(
-    panels.flatMap(({ title, targets }: any) => targets.map(({ expr }: any) => [title, expr])),
-  )("%s uses metrics that exist", (_, expression) => expectKnownMetrics(expression as string));
-
-  test("its variables use a metric that exists", () => {
-    for (const { type, query } of templating.list) {
+  test("its panels and variables use metrics that exist", () => {
+    expectKnownMetrics(panels.flatMap(({ targets }: any) => targets.map(({ expr }: any) => expr)));
+    for (const { type, query } of templating.list)
       if (type === "query") expect(query).toStartWith("label_values(user_api_build_info");
-    }
   });
 });
 
 const promtool = Bun.which("promtool");
+const skipped = promtool === null ? " (skipped: not installed)" : "";
 
-describe.skipIf(promtool === null)(
-  `promtool${promtool === null ? " (skipped: not installed)" : ""}`,
-  () => {
-    function run(...args: string[]) {
-      const stdin = Buffer.from(text);
-      const { exitCode, stdout, stderr } = Bun.spawnSync([promtool ?? "", ...args], { stdin });
-      return { code: exitCode, output: `${stdout}${stderr}` };
-    }
+describe.skipIf(promtool === null)(`promtool${skipped}`, () => {
+  function run(...args: string[]) {
+    const stdin = Buffer.from(text);
+    const { exitCode, stdout, stderr } = Bun.spawnSync([promtool ?? "", ...args], { stdin });
+    return { code: exitCode, output: `${stdout}${stderr}` };
+  }
 
-    test("check metrics accepts the metrics", () => {
-      expect(run("check", "metrics")).toEqual({ code: 0, output: "" });
-    });
+  test("check metrics accepts the metrics", () => {
+    expect(run("check", "metrics")).toEqual({ code: 0, output: "" });
+  });
 
-    test("check config accepts the configuration", async () => {
-      // It fails if a file with credentials is missing.
-      using copy = makeDirectory();
-      const config = await Bun.file(`${deploy}/prometheus/prometheus.yml`).text();
-      await Bun.write(copy.at("token"), "uat_");
-      await Bun.write(copy.at("alerts.yml"), Bun.file(`${deploy}/prometheus/alerts.yml`));
-      await Bun.write(
-        copy.at("prometheus.yml"),
-        config.replace("/run/secrets/metrics_token", copy.at("token")),
-      );
-      expect(run("check", "config", copy.at("prometheus.yml"))).toMatchObject({ code: 0 });
-    });
-  },
-);
+  test("check config accepts the configuration", async () => {
+    // It fails if a file with credentials is missing.
+    using copy = makeDirectory();
+    const config = await Bun.file(`${deploy}/prometheus/prometheus.yml`).text();
+    await Bun.write(copy.at("token"), "uat_");
+    await Bun.write(copy.at("alerts.yml"), Bun.file(`${deploy}/prometheus/alerts.yml`));
+    const here = config.replace("/run/secrets/metrics_token", copy.at("token"));
+    await Bun.write(copy.at("prometheus.yml"), here);
+    expect(run("check", "config", copy.at("prometheus.yml"))).toMatchObject({ code: 0 });
+  });
+});

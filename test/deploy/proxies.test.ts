@@ -1,4 +1,4 @@
-// deploy/Caddyfile and deploy/nginx.conf, with the real proxies if they are installed.
+// deploy/Caddyfile, deploy/nginx.conf and deploy/haproxy.cfg, with the real proxies if they are installed.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { connect } from "node:tls";
 import { IDLE_TIMEOUT_S } from "../../src/http/limits/connections.ts";
@@ -6,11 +6,36 @@ import { startServer, type TestServer } from "../http/server.ts";
 import { freePort } from "../postgres/instance.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { type Running, startProgram } from "../support/program.ts";
-import { adapt, certificate, configureNginx, findProgram, key, tls } from "./proxies.ts";
 import { deploy } from "./yaml.ts";
 
-const caddyfile = await Bun.file(`${deploy}/Caddyfile`).text();
-const nginxConf = await Bun.file(`${deploy}/nginx.conf`).text();
+const [caddyfile, nginxConf, haproxyCfg] = await Promise.all([
+  Bun.file(`${deploy}/Caddyfile`).text(),
+  Bun.file(`${deploy}/nginx.conf`).text(),
+  Bun.file(`${deploy}/haproxy.cfg`).text(),
+]);
+
+const certificate = `${import.meta.dir}/../fixtures/localhost.crt`;
+const key = `${import.meta.dir}/../fixtures/localhost.key`;
+const tls = { ca: await Bun.file(certificate).text() };
+
+/** @returns the text with each replacement made, all of which must be possible */
+function adapt(text: string, replacements: Readonly<Record<string, string>>): string {
+  let adapted = text;
+  for (const [from, to] of Object.entries(replacements)) {
+    expect(adapted).toContain(from);
+    adapted = adapted.replaceAll(from, to);
+  }
+  return adapted;
+}
+
+/** @returns the path of a program, `null` without one; Debian has some in a directory that is not on every PATH */
+const findProgram = (name: string): string | null =>
+  Bun.which(name, { PATH: `${Bun.env["PATH"]}:/usr/sbin` });
+
+function start(program: string | null, args: readonly string[], home: string): Running {
+  const env = { HOME: home, PATH: Bun.env["PATH"] };
+  return startProgram([program ?? "", ...args], { env, cwd: home });
+}
 
 interface Place {
   readonly port: number;
@@ -21,8 +46,6 @@ interface Place {
   readonly directory: string;
 }
 
-type Configure = (place: Place) => string;
-
 function configureCaddy({ port, plainPort, upstream }: Place): string {
   const site = adapt(caddyfile, {
     "\nhttp://api.example.com {": `\nhttp://localhost:${plainPort} {\n\tbind 127.0.0.1`,
@@ -32,48 +55,66 @@ function configureCaddy({ port, plainPort, upstream }: Place): string {
   return `{\n\tadmin off\n\tauto_https disable_redirects\n}\n${site}`;
 }
 
-type Proxy = ["caddy" | "nginx", string, Configure, (file: string) => string[]];
+function configureNginx({ port, directory, upstream }: Place): string {
+  const site = adapt(nginxConf, {
+    "listen 443 ssl;": `listen 127.0.0.1:${port} ssl;`,
+    "listen [::]:443 ssl;": "",
+    "/etc/letsencrypt/live/api.example.com/fullchain.pem": certificate,
+    "/etc/letsencrypt/live/api.example.com/privkey.pem": key,
+    // Twice, because nginx takes a single server for available whatever it does.
+    "server 127.0.0.1:3000 max_fails=0;": `server ${upstream} max_fails=0;`.repeat(2),
+    "api.example.com": "localhost",
+  });
+  const paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
+    (name) => `${name}_temp_path ${directory}/${name};`,
+  );
+  // An operator may have turned compression on for other sites.
+  const http = `gzip on; gzip_types *; gzip_min_length 1; gzip_proxied any; ${paths.join(" ")}`;
+  // As root, because the workers of another user cannot write to the directory of the test.
+  return `daemon off; user root; pid ${directory}/pid; error_log stderr;\nevents {}\nhttp { ${http}\n${site}}\n`;
+}
 
-const caddy: Proxy = ["caddy", "Caddyfile", configureCaddy, (file) => ["run", "--config", file]];
-const nginx: Proxy = [
-  "nginx",
-  "nginx.conf",
-  // Twice, because nginx takes a single server for available whatever it does.
-  ({ port, directory, upstream }) => configureNginx(port, directory, [upstream, upstream]),
-  (file) => ["-e", "stderr", "-c", file],
-];
-const proxies: [listensOn: string, ...Proxy][] = ["port", "socket"].flatMap((listensOn) =>
-  [caddy, nginx].map((proxy): [string, ...Proxy] => [listensOn, ...proxy]),
-);
+const proxies = {
+  caddy: {
+    config: caddyfile,
+    configure: configureCaddy,
+    args: (file: string) => ["run", "--adapter", "caddyfile", "--config", file],
+  },
+  nginx: {
+    config: nginxConf,
+    configure: configureNginx,
+    args: (file: string) => ["-e", "stderr", "-c", file],
+  },
+} as const;
 
-describe.each(proxies)("%s, %s", (listensOn, name, file, configure, args) => {
+describe.each([
+  ["caddy", "port"],
+  ["nginx", "port"],
+  ["caddy", "socket"],
+  ["nginx", "socket"],
+] as const)("%s, %s", (name, listensOn) => {
+  const { config, configure, args } = proxies[name];
   const program = findProgram(name);
 
-  test(`${file} closes idle connections before the server does`, () => {
-    const text = name === "caddy" ? caddyfile : nginxConf;
-    const [, seconds] = /\bkeepalive(?:_timeout)? (\d+)s/.exec(text) ?? [];
+  test("the configuration closes idle connections before the server does", () => {
+    const [, seconds] = /\bkeepalive(?:_timeout)? (\d+)s/.exec(config) ?? [];
     expect(Number(seconds)).toBeWithin(1, IDLE_TIMEOUT_S);
   });
 
   describe.skipIf(program === null)(program === null ? "skipped: not installed" : "proxy", () => {
     const directory = makeDirectory();
-    let url = "";
-    let plainUrl = "";
+    const [port, plainPort] = [freePort(), freePort()];
+    const url = `https://localhost:${port}`;
     let server: TestServer;
     let proxy: Running;
 
     beforeAll(async () => {
       const host = listensOn === "socket" ? { HOST: directory.at("socket") } : {};
       server = await startServer({ TRUSTED_PROXIES: "1", ...host });
-      const [port, plainPort] = [await freePort(), await freePort()];
-      url = `https://localhost:${port}`;
-      plainUrl = `http://localhost:${plainPort}`;
-      const path = directory.at(file);
       const upstream = server.url.replace("http://", "");
       const place = { port, plainPort, upstream, directory: directory.path };
-      await Bun.write(path, configure(place));
-      const env = { HOME: directory.path, PATH: Bun.env["PATH"] };
-      proxy = startProgram([program ?? "", ...args(path)], { env, cwd: directory.path });
+      await Bun.write(directory.at("config"), configure(place));
+      proxy = start(program, args(directory.at("config")), directory.path);
       while ((await fetch(`${url}/api/v1/health`, { tls }).catch(() => null)) === null) {
         if (proxy.hasExited()) throw new Error(proxy.output());
         await Bun.sleep(20);
@@ -91,24 +132,17 @@ describe.each(proxies)("%s, %s", (listensOn, name, file, configure, args) => {
       const options = { method, headers: all, tls, ...(body !== "" && { body }) };
       return fetch(`${url}/api/v1${path}`, options);
     }
+    const json = { "content-type": "application/json" };
 
     test("a client that accepts compression can change the record that it has read", async () => {
-      const json = { "content-type": "application/json" };
       const email = `${name}@example.com`;
       const created = await call("POST", "/users", json, JSON.stringify({ email }));
       expect(created.status).toBe(201);
-      const read = await call("GET", created.headers.get("location")?.slice(7) ?? "", {
-        "accept-encoding": "gzip, zstd, br",
-      });
+      const path = created.headers.get("location")?.slice(7) ?? "";
+      const read = await call("GET", path, { "accept-encoding": "gzip, zstd, br" });
       const etag = read.headers.get("etag") ?? "";
       expect(etag).toBe('"1"');
-      const { data } = (await read.json()) as any;
-      const changed = await call(
-        "PATCH",
-        `/users/${data.id}`,
-        { ...json, "if-match": etag },
-        '{"name":"Ann"}',
-      );
+      const changed = await call("PATCH", path, { ...json, "if-match": etag }, '{"name":"Ann"}');
       expect(changed.status).toBe(200);
       const found = await call("GET", `/users?email=${email}`, {});
       expect(((await found.json()) as any).meta.total).toBe(1);
@@ -124,17 +158,15 @@ describe.each(proxies)("%s, %s", (listensOn, name, file, configure, args) => {
     });
 
     // nginx.conf has no server without TLS.
-    if (name === "caddy") {
-      test("a request without TLS is rejected, not redirected", async () => {
-        const response = await fetch(`${plainUrl}/api/v1/health`, { redirect: "manual" });
-        expect([response.status, response.headers.get("location")]).toEqual([403, null]);
-      });
-    }
+    test.if(name === "caddy")("a request without TLS is rejected, not redirected", async () => {
+      const plainUrl = `http://localhost:${plainPort}/api/v1/health`;
+      const { status, headers } = await fetch(plainUrl, { redirect: "manual" });
+      expect([status, headers.get("location")]).toEqual([403, null]);
+    });
 
     /** `fetch` sends no such method. @returns the status line */
     function statusLine(method: string): Promise<string> {
       const { promise, resolve, reject } = Promise.withResolvers<string>();
-      const port = Number(new URL(url).port);
       const socket = connect({ port, host: "127.0.0.1", servername: "localhost", ...tls }, () =>
         socket.write(`${method} /api/v1/users HTTP/1.1\r\nHost: localhost\r\n\r\n`),
       );
@@ -155,7 +187,6 @@ describe.each(proxies)("%s, %s", (listensOn, name, file, configure, args) => {
     test("the request id, the encoded path and the limit of bodies are those of the server", async () => {
       const response = await call("GET", "/users%2F1", { "x-request-id": "mine" });
       expect([response.status, response.headers.get("x-request-id")]).toEqual([404, "mine"]);
-      const json = { "content-type": "application/json" };
       const statuses = [2 ** 16, 2 ** 21].map(
         async (bytes) => (await call("POST", "/users", json, " ".repeat(bytes))).status,
       );
@@ -163,3 +194,70 @@ describe.each(proxies)("%s, %s", (listensOn, name, file, configure, args) => {
     });
   });
 });
+
+function startStub(name: string) {
+  const stub = { role: "standby" as "primary" | "standby" | "gone" };
+  const server = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    fetch({ url }) {
+      const isHealthy = stub.role === "primary" || !url.endsWith("?primary");
+      return new Response(name, { status: stub.role !== "gone" && isHealthy ? 200 : 503 });
+    },
+  });
+  const address = `127.0.0.1:${server.port}`;
+  return Object.assign(stub, { address, [Symbol.asyncDispose]: () => server.stop(true) });
+}
+
+function configureHaproxyPair(port: number, one: string, two: string): string {
+  const bound = haproxyCfg.replace(":3080", `127.0.0.1:${port}`);
+  return bound.replaceAll('"$ONE"', one).replaceAll('"$TWO"', two);
+}
+
+function configureCaddyPair(port: number, one: string, two: string): string {
+  return `{\n\tadmin off\n}\n${caddyfile.split("\nhttp:")[0]}`
+    .replace("\napi.example.com {", `\nhttp://127.0.0.1:${port} {`)
+    .replace("# health_uri /api/v1/health", "health_uri /api/v1/health?primary")
+    .replace("# health_interval", "health_interval")
+    .replace("reverse_proxy 127.0.0.1:3000", `reverse_proxy ${one} ${two}`);
+}
+
+// Two servers with STANDBY.
+for (const [name, args, configure] of [
+  ["haproxy", (file: string) => ["-f", file], configureHaproxyPair],
+  ["caddy", proxies.caddy.args, configureCaddyPair],
+] as const) {
+  const program = findProgram(name);
+  test.skipIf(program === null)(
+    `${name} sends all requests to the server that writes`,
+    async () => {
+      await using one = startStub("one");
+      await using two = startStub("two");
+      using directory = makeDirectory();
+      const port = freePort();
+      await Bun.write(directory.at("config"), configure(port, one.address, two.address));
+      const proxy = start(program, args(directory.at("config")), directory.path);
+      async function untilAll(expected: string): Promise<void> {
+        for (let count = 0; count < 20; ) {
+          const response = await fetch(`http://127.0.0.1:${port}/api/v1/users`).catch(() => null);
+          count = (await response?.text()) === expected ? count + 1 : 0;
+          if (count === 0) await Bun.sleep(20);
+        }
+      }
+      try {
+        one.role = "primary";
+        await untilAll("one");
+        one.role = "gone";
+        // HAProxy continues with reads.
+        if (name === "haproxy") await untilAll("two");
+        two.role = "primary";
+        await untilAll("two");
+        one.role = "standby";
+        await untilAll("two");
+      } finally {
+        proxy.kill("SIGTERM");
+        await proxy.ended;
+      }
+    },
+  );
+}

@@ -1,7 +1,7 @@
 // A PostgreSQL server is killed under load, its synchronous standby is promoted, and a proxy sends the service to it.
 // `make failover-test` runs it.
 import { expect, test } from "bun:test";
-import { findPrograms, type Instance, makeInstance, runOn } from "../postgres/instance.ts";
+import { findPrograms, type Instance, runOn, startInstance } from "../postgres/instance.ts";
 import { runChangesModel, type World, writingBackends } from "../support/changes-model.ts";
 import { startSwitch } from "./switch.ts";
 
@@ -13,8 +13,7 @@ const reload = "select pg_reload_conf()";
 
 /** Starts a standby. From then on, a commit on the primary waits until it is on the disks of both. */
 async function addStandby(programs: string, primary: Instance): Promise<Instance> {
-  const standby = await makeInstance(programs, {}, primary);
-  await standby.start();
+  const standby = await startInstance(programs, {}, primary.url);
   await runOn(primary.url, "alter system set synchronous_standby_names = 'standby'", reload);
   const state = "select sync_state from pg_stat_replication where application_name = 'standby'";
   while (!Bun.deepEquals(await runOn(primary.url, state), [{ sync_state: "sync" }]))
@@ -34,8 +33,7 @@ test.if(required)(
     const programs = findPrograms();
     if (programs === null) throw new Error("Cannot test a failover: PostgreSQL is not installed");
     await using resources = new AsyncDisposableStack();
-    let primary = resources.use(await makeInstance(programs, {}));
-    await primary.start();
+    let primary = resources.use(await startInstance(programs, {}));
     await runOn(primary.url, "create database user_api");
     const endpoint = resources.use(await startSwitch(primary.url));
     const world: World = {

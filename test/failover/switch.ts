@@ -1,17 +1,7 @@
 /** A TCP proxy in front of a server, as an operator of a standby has one. */
 import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 
-interface Switch extends AsyncDisposable {
-  through(url: string): string;
-  /** New connections go to the server of this URL. @param keep whether the others stay; by default they are closed */
-  pointAt(url: string, keep?: boolean): void;
-  /** Loses the packets of all connections, which stay open. New ones work. */
-  losePackets(): void;
-  /** Loses the response to the next message with this text, and closes its connection. */
-  loseResponseTo(text: string): void;
-}
-
-export async function startSwitch(url: string): Promise<Switch> {
+export async function startSwitch(url: string) {
   let target = new URL(url);
   const sockets = new Set<Socket>();
   let losing: string | null = null;
@@ -44,15 +34,19 @@ export async function startSwitch(url: string): Promise<Switch> {
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;
   return {
-    through: (database) => Object.assign(new URL(database), { host: `127.0.0.1:${port}` }).href,
-    pointAt(next, keep = false) {
+    through: (database: string) =>
+      Object.assign(new URL(database), { host: `127.0.0.1:${port}` }).href,
+    /** New connections go to the server of this URL. @param keep whether the others stay; by default they are closed */
+    pointAt(next: string, keep = false): void {
       target = new URL(next);
       if (!keep) closeConnections();
     },
-    losePackets() {
+    /** Loses the packets of all connections, which stay open. New ones work. */
+    losePackets(): void {
       for (const socket of sockets) socket.unpipe();
     },
-    loseResponseTo(text) {
+    /** Loses the response to the next message with this text, and closes its connection. */
+    loseResponseTo(text: string): void {
       losing = text;
     },
     async [Symbol.asyncDispose]() {

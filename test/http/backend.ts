@@ -6,7 +6,6 @@ import { Database } from "bun:sqlite";
 import { SQL } from "bun";
 import { releaseCitusDatabase, takeCitusDatabase } from "../postgres/citus.ts";
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
-import { databasesOf } from "../postgres/database.ts";
 import { runOn } from "../postgres/instance.ts";
 import type { TemporaryDirectory } from "../support/directory.ts";
 
@@ -23,14 +22,14 @@ async function requireCluster(): Promise<Cluster> {
 
 export async function newDatabase(directory: TemporaryDirectory): Promise<string> {
   if (againstCitus) return takeCitusDatabase();
-  return againstPostgres ? databasesOf(await requireCluster()).take() : directory.at("test.db");
+  return againstPostgres ? (await requireCluster()).createDatabase() : directory.at("test.db");
 }
 
 /** Call after all connections are closed. */
 export async function dropDatabase(url: string): Promise<void> {
   if (againstCitus) releaseCitusDatabase(url);
   // A file goes with its directory.
-  else if (againstPostgres) await databasesOf(await requireCluster()).release(url);
+  else if (againstPostgres) await (await requireCluster()).dropDatabase(url);
 }
 
 export async function runOnServer(url: string, statement: string): Promise<void> {

@@ -4,10 +4,11 @@
  * temporary directory, so that no image, container, volume or setting of this machine changes.
  */
 import { mkdirSync } from "node:fs";
+import { newToken } from "../../src/domain/token.ts";
 import { sendCall, type TestServer } from "../http/server.ts";
 import { freePort } from "../postgres/instance.ts";
 import { makeDirectory } from "../support/directory.ts";
-import { type Outcome, runProgram } from "../support/program.ts";
+import { runProgram } from "../support/program.ts";
 
 /** Memory limit of a container, if control groups can enforce it. */
 export const MEMORY_LIMIT_BYTES = 128 * 2 ** 20;
@@ -20,28 +21,8 @@ interface RunOptions {
   readonly args?: readonly string[];
 }
 
-/** A server in a container. Disposing of it removes the container, and keeps a volume that has a name. */
-export interface Container
-  extends AsyncDisposable,
-    Pick<TestServer, "url" | "writeToken" | "call"> {
-  /** Process id of its first process, outside the container. */
-  readonly pid: number;
-  /** @returns the output of `podman inspect` for a template such as `{{.State.ExitCode}}` */
-  inspect(template: string): Promise<string>;
-  /** @returns the exit code of HEALTHCHECK */
-  checkHealth(): Promise<number>;
-  /** Sends SIGTERM, and SIGKILL after this many seconds. @returns the exit code, 137 after SIGKILL */
-  stop(graceS: number): Promise<number>;
-}
-
-export interface Podman extends AsyncDisposable {
-  /** Whether control groups enforce MEMORY_LIMIT_BYTES here. */
-  readonly limitsMemory: boolean;
-  inspectImage(): Promise<any>;
-  run(options: RunOptions): Promise<Outcome>;
-  /** Starts a server. @param token a token that it accepts */
-  serve(token: string, options: RunOptions): Promise<Container>;
-}
+export type Podman = Awaited<ReturnType<typeof openPodman>>;
+export type Container = Awaited<ReturnType<Podman["serve"]>>;
 
 const rights = ["--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--pids-limit=64"];
 const memory = [`--memory=${MEMORY_LIMIT_BYTES}b`, `--memory-swap=${MEMORY_LIMIT_BYTES}b`];
@@ -74,7 +55,7 @@ runroot = "${directory}/run"
 }
 
 /** @param archive path of the image, in the format of `docker save` */
-export async function openPodman(archive: string): Promise<Podman> {
+export async function openPodman(archive: string) {
   await using resources = new AsyncDisposableStack();
   const directory = resources.use(makeDirectory());
   mkdirSync(directory.at("networks"));
@@ -103,25 +84,30 @@ export async function openPodman(archive: string): Promise<Podman> {
   });
   const image = /Loaded image(?:\(s\))?: (\S+)/.exec(await ask("load", "--input", archive))?.[1];
   if (image === undefined) throw new Error(`podman finds no image in ${archive}`);
-  const limit = await podman("run", "--rm", "--network=none", ...memory, image, "version");
-  const limitsMemory = limit.code === 0;
+  // Not every machine can limit it.
+  const { code } = await podman("run", "--rm", "--network=none", ...memory, image, "version");
 
   const wordsOf = ({ volume, settings = {}, args = [] }: RunOptions): string[] => [
     lifetime,
     "--network=host",
     "--security-opt=no-new-privileges",
     ...rights,
-    ...(limitsMemory ? memory : []),
+    ...(code === 0 ? memory : []),
     ...(volume === undefined ? [] : [`--volume=${volume}:/data`]),
     ...Object.entries(settings).map(([name, value]) => `--env=${name}=${value}`),
     image,
     ...args,
   ];
 
-  async function serve(token: string, options: RunOptions): Promise<Container> {
+  /**
+   * Starts a server, with a token of its own unless the settings have API_TOKEN. Disposing of it removes the container, and
+   * keeps a volume that has a name.
+   */
+  async function serve(options: RunOptions) {
     // HEALTHCHECK must know it, so the server cannot choose one.
-    const port = await freePort();
-    const settings = { PORT: String(port), ...options.settings };
+    const port = freePort();
+    const settings = { PORT: `${port}`, API_TOKEN: newToken(), ...options.settings };
+    const token = settings.API_TOKEN;
     const id = await ask("run", "--detach", ...wordsOf({ ...options, settings }));
     const inspect = (template: string) => ask("inspect", "--format", template, id);
     const url = `http://127.0.0.1:${port}`;
@@ -136,11 +122,16 @@ export async function openPodman(archive: string): Promise<Podman> {
     return {
       url,
       writeToken: token,
+      /** Process id of its first process, outside the container. */
       pid: Number(await inspect("{{.State.Pid}}")),
+      /** @returns the output of `podman inspect` for a template such as `{{.State.ExitCode}}` */
       inspect,
-      call: (method, path, request = {}) => sendCall(url, token, method, path, request),
+      call: (...[method, path, request = {}]: Parameters<TestServer["call"]>) =>
+        sendCall(url, token, method, path, request),
+      /** @returns the exit code of HEALTHCHECK */
       checkHealth: async () => (await podman("healthcheck", "run", id)).code,
-      async stop(graceS) {
+      /** Sends SIGTERM, and SIGKILL after this many seconds. @returns the exit code, 137 after SIGKILL */
+      async stop(graceS: number) {
         await ask("stop", `--time=${graceS}`, id);
         return Number(await inspect("{{.State.ExitCode}}"));
       },
@@ -152,9 +143,8 @@ export async function openPodman(archive: string): Promise<Podman> {
 
   const kept = resources.move();
   return {
-    limitsMemory,
-    inspectImage: async () => JSON.parse(await ask("image", "inspect", image))[0],
-    run: (options) => podman("run", "--rm", ...wordsOf(options)),
+    inspectImage: async (): Promise<any> => JSON.parse(await ask("image", "inspect", image))[0],
+    run: (options: RunOptions) => podman("run", "--rm", ...wordsOf(options)),
     serve,
     [Symbol.asyncDispose]: () => kept.disposeAsync(),
   };

@@ -1,8 +1,5 @@
-/** Privileges and memory of a process, from /proc and its control group. */
+/** Privileges and memory of a process, from /proc. */
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
-
-const CONTROL_GROUPS = "/sys/fs/cgroup";
 
 function statusOf(pid: number, name: string): string {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
@@ -41,23 +38,4 @@ export function highestMemory(pid: number): number {
 /** @returns the resident memory that is not backed by a file, in bytes */
 export function anonymousMemory(pid: number): number {
   return Number.parseInt(statusOf(pid, "RssAnon"), 10) * 1024;
-}
-
-/** @returns a file of the memory control group, by its name in version 1 or 2 */
-function memoryFile(pid: number, first: string, second: string): string {
-  const groups = readFileSync(`/proc/${pid}/cgroup`, "utf8");
-  const path = /^\d+:(?:[^:\n]*,)?memory(?:,[^:\n]*)?:(.*)$/m.exec(groups)?.[1];
-  if (path !== undefined) return readFileSync(join(CONTROL_GROUPS, "memory", path, first), "utf8");
-  const unified = /^0::(.*)$/m.exec(groups)?.[1] ?? "/";
-  return readFileSync(join(CONTROL_GROUPS, unified, second), "utf8");
-}
-
-export function memoryLimit(pid: number): number {
-  return Number(memoryFile(pid, "memory.limit_in_bytes", "memory.max"));
-}
-
-/** @returns how many processes of the control group were killed because memory ran out */
-export function outOfMemory(pid: number): number {
-  const text = memoryFile(pid, "memory.oom_control", "memory.events");
-  return Number(/^oom_kill (\d+)$/m.exec(text)?.[1] ?? 0);
 }

@@ -3,11 +3,11 @@ import { describe, expect, test } from "bun:test";
 import type { StoreOptions } from "../../src/domain/store.ts";
 import { severalServers } from "../../src/postgres/server/citus.ts";
 import { connect } from "../../src/postgres/server/connection.ts";
-import { migrations } from "../../src/postgres/whole/migrate.ts";
+import { migrate, migrations } from "../../src/postgres/whole/migrate.ts";
 import { newUser, orderFields, parsed, setFields } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { listed } from "../support/listed.ts";
-import { cluster, type Harness, makeHarness, tablesWithoutKey } from "./postgres-harness.ts";
+import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
 
 function change(
   url: string,
@@ -19,6 +19,8 @@ function change(
 function expectNotOpened(world: Harness, problem: RegExp, databaseUrl = world.url) {
   return expectRejection(world.open({ databaseUrl }), "operator", problem);
 }
+
+const nameOf = ({ url }: Harness) => new URL(url).pathname.slice(1);
 
 const allSettings = `
   select name, setting
@@ -38,7 +40,6 @@ describe.if(cluster !== null)("open", () => {
       ],
       [{ username: "stranger" }, /the server does not let this user log in from this host$/],
       [{ search: "sslmode=require" }, /the URL requires TLS, but the server does not support it$/],
-      [{ search: "sslmode=nonsense" }, /sslmode/],
       [{ pathname: "/50%" }, /a % in the URL must be written as %25$/],
       [{ password: "hunter2%" }, /a % in the URL must be written as %25$/],
       [{ search: "nonsense=1" }, /unrecognized configuration parameter "nonsense"$/],
@@ -51,29 +52,28 @@ describe.if(cluster !== null)("open", () => {
     }
   });
 
-  test("connects each process with a name of its own, apart from servers behind a pooler", async () => {
+  test("gives each process a name and settings of its own, apart from servers behind a pooler, unless the URL has them", async () => {
     await using world = await makeHarness();
-    const nameOf = async (parameters: string, mode: StoreOptions["mode"]) => {
-      const db = connect({ databaseUrl: world.url + parameters, mode });
-      const read = "select current_setting('application_name') as name";
-      const row = await db.run("read", (session) => session.first<{ name: string }>(read));
-      await db.close();
-      return row?.name;
-    };
-    const names = [await nameOf("", "serve"), await nameOf("&prepare=false", "read")];
+    const nameWith = (parameters: string, mode: StoreOptions["mode"]) =>
+      connect({ databaseUrl: world.url + parameters, mode }).settings["application_name"];
+    const names = [nameWith("", "serve"), nameWith("&prepare=false", "read")];
     expect(new Set(names).size).toBe(2);
     for (const name of names) expect(name).toMatch(/^user-api [\da-f]{8}$/);
-    expect(await nameOf("&prepare=false", "serve")).toBe("user-api");
-    expect(await nameOf("&application_name=a", "serve")).toBe("a");
-    expect(await nameOf("&prepare=false&application_name=a", "read")).toBe("a");
+    expect(nameWith("&prepare=false", "serve")).toBe("user-api");
+    expect(nameWith("&application_name=a", "serve")).toBeUndefined();
+    // Those of several servers apply as well, unless the URL has them.
+    const databaseUrl = `${world.url}&citus.max_adaptive_executor_pool_size=4`;
+    const { settings } = connect({ databaseUrl }, severalServers.settings);
+    const { "citus.max_adaptive_executor_pool_size": _, ...others } = severalServers.settings;
+    expect(settings).toMatchObject(others);
+    expect(Object.keys(settings)).not.toContain("citus.max_adaptive_executor_pool_size");
   });
 
   test("sets what the role has after the statements of docs/scaling-out.md", async () => {
     await using world = await makeHarness();
     const page = await Bun.file(`${import.meta.dir}/../../docs/scaling-out.md`).text();
     const statements = page.match(/^alter role ann in database user_api set .*$/gm) ?? [];
-    const { username, pathname } = new URL(world.url);
-    const target = `alter role ${username} in database ${pathname.slice(1)} `;
+    const target = `alter role ${new URL(world.url).username} in database ${nameOf(world)} `;
     for (const statement of statements) {
       await world.run(statement.replace("alter role ann in database user_api ", target));
     }
@@ -85,27 +85,8 @@ describe.if(cluster !== null)("open", () => {
     expect(await world.run("select from pg_db_role_setting where setrole = 0::oid")).toEqual([]);
   });
 
-  test("sets what suits several servers when the URL does not", async () => {
-    await using world = await makeHarness();
-    const name = new URL(world.url).pathname.slice(1);
-    await world.run(`alter database "${name}" set plan_cache_mode = force_generic_plan`);
-    const databaseUrl = `${world.url}&citus.max_adaptive_executor_pool_size=4`;
-    const db = connect({ databaseUrl }, severalServers.settings);
-    const names = Object.keys(severalServers.settings);
-    const show = names.map((name) => `current_setting('${name}', true) as "${name}"`).join();
-    const shown = await db.run("read", (session) => session.first<object>(`select ${show}`));
-    await db.close();
-    expect(shown).toEqual({
-      "citus.enable_binary_protocol": "off",
-      "citus.max_adaptive_executor_pool_size": "4",
-      "citus.propagate_set_commands": "local",
-      plan_cache_mode: "auto",
-    });
-  });
-
   test("warns about settings that a pooler has rejected and the role does not have", async () => {
     await using world = await makeHarness();
-    const name = new URL(world.url).pathname.slice(1);
     const warningsOf = async (search: string, mode: StoreOptions["mode"] = "serve") => {
       const warnings: string[] = [];
       const databaseUrl = change(world.url, { search });
@@ -124,7 +105,7 @@ describe.if(cluster !== null)("open", () => {
     expect(await warningsOf("prepare=false")).toEqual([role]);
     // Not that all processes should only read.
     expect(await warningsOf("prepare=false", "serve-read-only")).toEqual([role]);
-    await world.run(`alter database "${name}" set synchronous_commit = off`);
+    await world.run(`alter database ${nameOf(world)} set synchronous_commit = off`);
     const danger =
       "synchronous_commit is off in PostgreSQL: writes that were acknowledged can be lost";
     expect(await warningsOf("prepare=false")).toEqual([danger, role]);
@@ -133,26 +114,30 @@ describe.if(cluster !== null)("open", () => {
     expect(await warningsOf("synchronous_commit=off")).toEqual([danger]);
   });
 
-  test("rejects an empty database when create is false, and one with tables of another application", async () => {
+  test("rejects a database that is empty when create is false, has tables of another application, or is not UTF-8", async () => {
     await using world = await makeHarness(true);
     await expectRejection(world.open({ create: false }), "operator", /the database is empty: run/);
     expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
     await world.run("create table users (id integer)");
     await expectNotOpened(world, /the database contains tables of another application$/);
+    const latin = `${nameOf(world)}_latin`;
+    const locale = "encoding latin1 template template0 lc_collate 'C' lc_ctype 'C'";
+    await world.run(`create database ${latin} ${locale}`);
+    const databaseUrl = world.url.replace("?", "_latin?");
+    await expectNotOpened(world, /encoding of the database is LATIN1/, databaseUrl);
+    await world.run(`drop database ${latin} with (force)`);
   });
 
-  test("works when a publication has all tables, each of which has a primary key", async () => {
+  test("creates a primary key for each table, without which a publication of it rejects updates", async () => {
     await using world = await makeHarness();
+    const tablesWithoutKey = `
+      select oid::regclass::text as name
+      from pg_class
+      where relkind = 'r'
+        and relnamespace = 'public'::regnamespace
+        and not exists (select from pg_index where indrelid = pg_class.oid and indisprimary)
+    `;
     expect(await world.run(tablesWithoutKey)).toEqual([]);
-    await world.run("create publication everything for all tables");
-    const store = await world.open();
-    await store.checkUsable();
-    const { id } = await newUser(store);
-    await newUser(store);
-    await store.users.remove(id, null);
-    expect((await store.changes.list({ limit: 9, offset: 0 })).total).toBe(3);
-    await store.changes.deleteExpired(new Date());
-    expect(await store.check()).toEqual([]);
   });
 
   test("lets PostgreSQL reject what makes a response invalid JSON", async () => {
@@ -194,17 +179,6 @@ describe.if(cluster !== null)("open", () => {
     await expectNotOpened(world, new RegExp(problem));
   });
 
-  test("rejects a database when its encoding is not UTF-8", async () => {
-    await using world = await makeHarness(true);
-    const name = `latin_${crypto.randomUUID().replaceAll("-", "")}`;
-    await world.run(
-      `create database ${name} encoding latin1 template template0 lc_collate 'C' lc_ctype 'C'`,
-    );
-    const databaseUrl = Object.assign(new URL(world.url), { pathname: `/${name}` }).href;
-    await expectNotOpened(world, /the encoding of the database is LATIN1/, databaseUrl);
-    await cluster?.dropDatabase(databaseUrl);
-  });
-
   test("uses the database in the URL when PGDATABASE names another", async () => {
     await using world = await makeHarness();
     const before = Bun.env["PGDATABASE"];
@@ -222,8 +196,7 @@ describe.if(cluster !== null)("open", () => {
     "returns exact integers when the database rounds floating point, with %p",
     async (parameters) => {
       await using world = await makeHarness();
-      const name = new URL(world.url).pathname.slice(1);
-      await world.run(`alter database "${name}" set extra_float_digits = -3`);
+      await world.run(`alter database ${nameOf(world)} set extra_float_digits = -3`);
       const store = await world.open({ databaseUrl: world.url + parameters });
       const { id } = await newUser(store);
       const total = 2 ** 53 - 1;
@@ -240,4 +213,56 @@ describe.if(cluster !== null)("open", () => {
       expect(parsed(await store.orders.get(order.id))).toMatchObject({ version: total - 1, total });
     },
   );
+});
+
+const CURRENT = migrations.length;
+const extended = [...migrations, ["create table later (id integer primary key)"]];
+
+const versionOf = ({ run }: Harness) => run<object>("select schema_version from user_api");
+
+describe.if(cluster !== null)("migrate", () => {
+  test("migrates an older schema once, and reports the versions, when servers start at the same time", async () => {
+    await using world = await makeHarness();
+    const reported: [from: number, to: number][] = [];
+    const onMigration = (from: number, to: number) => reported.push([from, to]);
+    const start = () =>
+      migrate(world.connect(), { create: true, mode: "serve", onMigration }, extended);
+    await Promise.all([start(), start()]);
+    expect(reported).toEqual([[CURRENT, CURRENT + 1]]);
+    expect(await versionOf(world)).toEqual([{ schema_version: CURRENT + 1 }]);
+    expect(await world.run("select from later")).toEqual([]);
+  });
+
+  test("changes nothing when a statement of a migration fails", async () => {
+    await using world = await makeHarness();
+    const failing = [...extended, ["select 1 / 0"]];
+    const migrating = migrate(world.connect(), { create: true, mode: "serve" }, failing);
+    await expect(migrating).rejects.toThrow("division by zero");
+    expect(await versionOf(world)).toEqual([{ schema_version: CURRENT }]);
+    expect(await world.run("select to_regclass('later') as later")).toEqual([{ later: null }]);
+  });
+
+  test("creates the tables once, and reports it, when commands start at the same time and others hold advisory locks", async () => {
+    await using world = await makeHarness(true);
+    await using _held = await world.hold("select pg_advisory_xact_lock(1969320041)");
+    const reported: [from: number, to: number][] = [];
+    const onMigration = (from: number, to: number) => reported.push([from, to]);
+    const start = () => world.open({ create: true, mode: "write", onMigration });
+    await Promise.all([start(), start(), start()]);
+    expect(reported).toEqual([[0, CURRENT]]);
+  });
+
+  test("rejects an older schema, and does not change it, when a server only reads it, or a command opens it", async () => {
+    await using world = await makeHarness();
+    for (const [mode, create] of [
+      ["serve-read-only", false],
+      ["read", false],
+      ["write", true],
+      ["write", false],
+    ] as const) {
+      const opening = migrate(world.connect(), { mode, create }, extended);
+      await expectRejection(opening, "operator", /run `user-api migrate` on this database/);
+    }
+    expect(await versionOf(world)).toEqual([{ schema_version: CURRENT }]);
+  });
 });

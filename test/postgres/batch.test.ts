@@ -19,7 +19,6 @@ function makeQueue(options: Partial<BatchOptions<string, string>> = {}) {
   const run = createBatchQueue<string, string>({
     maxItems: 10,
     maxBatches: 1,
-    splitsOn: () => false,
     clientOf: () => null,
     ...options,
     run(items) {
@@ -44,66 +43,46 @@ async function turns(): Promise<void> {
   for (let turn = 0; turn < 3; turn += 1) await nextTurn();
 }
 
-/** Items that arrive, the end of a batch, one turn, or enough turns for the next batch. */
-type Step = readonly string[] | number | "turn" | "turns";
-const client = (item: string) => item.toLowerCase();
-const many = ["a", "A", "a", "A", "a", "b", "a", "c"];
-const twice: readonly Step[] = [many, "turns", 0, "turns", 1, "turns"];
+const ofLetter = { clientOf: (item: string) => item.toLowerCase() };
 
-const sequences: readonly [
-  what: string,
-  options: Partial<BatchOptions<string, string>>,
-  steps: readonly Step[],
-  batches: readonly string[],
-][] = [
-  ["runs items together when they arrive in one turn", {}, [["a", "b"], "turns"], ["ab"]],
-  [
-    "runs items together when they arrive while a batch is running",
-    {},
-    [["a"], "turns", ["b"], "turns", ["c"], "turns", 0, "turns"],
-    ["a", "bc"],
-  ],
+/** Steps: a letter arrives; `.` is a turn, and a space enough turns for the next batch; a digit is the end of that batch. */
+test.each<[what: string, steps: string, batches: string, Partial<BatchOptions<string, string>>]>([
+  ["runs items together when they arrive in one turn", "ab ", "ab", {}],
+  ["runs items together when they arrive while a batch is running", "a b c 0 ", "a bc", {}],
   [
     "runs an item with those that wait when it arrives at the end of a batch",
+    "a b 0c ",
+    "a bc",
     {},
-    [["a"], "turns", ["b"], "turns", 0, ["c"], "turns"],
-    ["a", "bc"],
   ],
-  [
-    "waits for the next turn as long as each one brings more items",
-    {},
-    [["a", "b"], "turn", ["c"], "turn", ["d"], "turn", ["e"], "turns"],
-    ["abcde"],
-  ],
+  ["waits for the next turn as long as each one brings more items", "ab.c.d.e ", "abcde", {}],
   [
     "starts another batch when as many items wait as one can have",
+    "a bcd ",
+    "a bc",
     { maxItems: 2, maxBatches: 2 },
-    [["a"], "turns", ["b", "c", "d"], "turns"],
-    ["a", "bc"],
   ],
   [
     "gives each client its turn when more items wait than a batch can have",
-    { maxItems: 3, clientOf: client },
-    twice,
-    ["abc", "AaA", "aa"],
+    "aAaAabac 0 1 ",
+    "abc AaA aa",
+    { maxItems: 3, ...ofLetter },
   ],
   [
     "runs the items of one client together when a batch is of one",
-    { isOfOneClient: true, clientOf: client },
-    [["a", "b", "A"], "turns", 0, "turns"],
-    ["aA", "b"],
+    "abA 0 ",
+    "aA b",
+    { isOfOneClient: true, ...ofLetter },
   ],
-];
-
-test.each(sequences)("enqueue %s", async (_what, options, steps, expected) => {
+])("enqueue %s", async (_what, steps, expected, options) => {
   const { batches, enqueue, items } = makeQueue(options);
   for (const step of steps) {
-    if (step === "turn") await nextTurn();
-    else if (step === "turns") await turns();
-    else if (typeof step === "number") batches[step]?.end([...(batches[step]?.items ?? [])]);
-    else for (const item of step) enqueue(item);
+    if (step === ".") await nextTurn();
+    else if (step === " ") await turns();
+    else if (/\d/.test(step)) batches[Number(step)]?.end(batches[Number(step)]?.items ?? []);
+    else enqueue(step);
   }
-  expect(items()).toEqual([...expected]);
+  expect(items().join(" ")).toBe(expected);
 });
 
 test("enqueue starts a batch after some time when every turn brings more items", async () => {
@@ -112,9 +91,8 @@ test("enqueue starts a batch after some time when every turn brings more items",
   while (items().length === 0) {
     enqueue("b");
     nowMs += 1;
-    await new Promise((resolve) => setImmediate(resolve));
+    await nextTurn();
   }
-  expect(items().length).toBe(1);
 });
 
 test("enqueue does not wait for a batch when it takes long", async () => {

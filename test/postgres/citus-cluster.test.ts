@@ -32,7 +32,7 @@ import {
   takeCitusDatabase,
 } from "./citus.ts";
 import { runOn } from "./instance.ts";
-import { recordStatements } from "./recorded.ts";
+import { recordStatements } from "./postgres-harness.ts";
 
 async function contentsOf({ users, orders, changes }: Store): Promise<unknown> {
   const { maxOffset: _, ...page } = await orders.list(all);
@@ -155,10 +155,10 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const older = await open();
     const user = await newUser(older);
     const order = await older.orders.create(orderFields(user.id), null);
+    const key = { owner: "a", key: "1", fingerprint: "f" };
     for (let at = 0; at < 20; at += 1) {
       const { id } = await newUser(older);
-      const fields = orderFields(id, { reference: `R${at}` });
-      await older.orders.create(fields, { owner: "a", key: `${at}`, fingerprint: "f" });
+      await older.orders.create(orderFields(id, { reference: `R${at}` }), at === 0 ? key : null);
     }
     await older.orders.update(order.id, setPaid, null);
 
@@ -197,7 +197,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const store = await open();
     expect(await contentsOf(store)).toEqual(before);
     expect(await store.check()).toEqual([]);
-    const retried = store.orders.create(orderFields(2), { owner: "a", key: "0", fingerprint: "f" });
+    const retried = store.orders.create(orderFields(2), key);
     expect(await retried).toMatchObject({ replayed: true, id: 2 });
     expect((await store.orders.create(orderFields(2), null)).id).toBe(22);
     const taken = store.orders.create(orderFields(2, { reference: "R0" }), null);

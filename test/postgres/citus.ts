@@ -5,7 +5,7 @@
 import { SQL } from "bun";
 import type { StoreOptions } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { storeOptions } from "../support/open-store.ts";
+import { storeOptions, withStore } from "../support/open-store.ts";
 import { runOn } from "./instance.ts";
 
 const emptyTables = [
@@ -27,19 +27,16 @@ export const citusUrl: string | null = Bun.env["TEST_CITUS_URL"] || null;
 interface Node {
   readonly nodename: string;
   readonly nodeport: number;
-  /** 0 for the coordinator. */
+  /** 0 for the coordinator, which is the first. */
   readonly groupid: number;
 }
 
-const selectNodes = "select nodename, nodeport, groupid from pg_dist_node";
+const nodesOf = (url: string) =>
+  runOn<Node>(url, "select nodename, nodeport, groupid from pg_dist_node order by groupid");
 
 /** All nodes have the same databases, users and passwords. */
-function urlOf(coordinator: string, { nodename, nodeport }: Node): URL {
-  const url = new URL(coordinator);
-  url.hostname = nodename;
-  url.port = String(nodeport);
-  return url;
-}
+const urlOf = (coordinator: string, { nodename, nodeport }: Node) =>
+  Object.assign(new URL(coordinator), { hostname: nodename, port: `${nodeport}` });
 
 /** Creates a database on each of the nodes. Their servers do not know of each other. */
 async function createDatabase(name: string, nodes: readonly Node[]): Promise<void> {
@@ -53,15 +50,14 @@ async function createDatabase(name: string, nodes: readonly Node[]): Promise<voi
 }
 
 async function addNodes(databaseUrl: string, nodes: readonly Node[]): Promise<void> {
-  for (const node of nodes.toSorted((one, other) => one.groupid - other.groupid)) {
-    const add = node.groupid === 0 ? "citus_set_coordinator_host" : "citus_add_node";
-    await runOn(databaseUrl, `select ${add}('${node.nodename}', ${node.nodeport})`);
+  for (const { nodename, nodeport, groupid } of nodes) {
+    const add = groupid === 0 ? "citus_set_coordinator_host" : "citus_add_node";
+    await runOn(databaseUrl, `select ${add}('${nodename}', ${nodeport})`);
   }
 }
 
 function databaseUrlOf(name: string): string {
-  const url = new URL(`${citusUrl}`);
-  url.pathname = `/${name}`;
+  const url = Object.assign(new URL(`${citusUrl}`), { pathname: `/${name}` });
   // A test has the database to itself, and the cluster has few connections.
   if (!url.searchParams.has("max")) url.searchParams.set("max", "5");
   return url.href;
@@ -69,7 +65,7 @@ function databaseUrlOf(name: string): string {
 
 /** A new database with the extension, whose workers are not added yet. */
 export async function makePlainDatabase() {
-  const nodes = await runOn<Node>(`${citusUrl}`, selectNodes);
+  const nodes = await nodesOf(`${citusUrl}`);
   const name = `${new URL(`${citusUrl}`).pathname.slice(1)}_plain`;
   await createDatabase(name, nodes);
   const databaseUrl = databaseUrlOf(name);
@@ -81,10 +77,6 @@ export async function makePlainDatabase() {
         await runOn(urlOf(`${citusUrl}`, node), `drop database ${name} with (force)`);
     },
   };
-}
-
-async function createTables(databaseUrl: string): Promise<void> {
-  await (await openPostgres({ ...storeOptions, databaseUrl })).close();
 }
 
 const usedNames = new Set<string>();
@@ -99,12 +91,12 @@ export async function takeCitusDatabase(): Promise<string> {
   const url = databaseUrlOf(name);
   const exists = `select from pg_database where datname = '${name}'`;
   if ((await runOn(citusUrl, exists)).length === 0) {
-    const nodes = await runOn<Node>(citusUrl, selectNodes);
+    const nodes = await nodesOf(citusUrl);
     await createDatabase(name, nodes);
     await addNodes(url, nodes);
   }
   const hasTables = "select from pg_tables where tablename = 'user_api'";
-  if ((await runOn(url, hasTables)).length === 0) await createTables(url);
+  if ((await runOn(url, hasTables)).length === 0) await withStore(url, async () => {});
   await runOn(url, ...emptyTables);
   return url;
 }
@@ -126,24 +118,15 @@ export async function openCitusStore(options: Partial<StoreOptions> = {}) {
   };
 }
 
-async function workersOf(databaseUrl: string): Promise<readonly URL[]> {
-  const nodes = await runOn<Node>(databaseUrl, selectNodes);
-  const workers = nodes.filter(({ groupid }) => groupid !== 0);
-  return workers.map((node) => urlOf(databaseUrl, node));
-}
-
 /** Locks a user on each worker. @returns a function that releases the locks */
-export async function lockUserOnWorkers(
-  databaseUrl: string,
-  id: number,
-): Promise<() => Promise<void>> {
+export async function lockUserOnWorkers(databaseUrl: string, id: number) {
   const [shard] = await runOn<{ name: string }>(
     databaseUrl,
     "select shard_name::text as name from citus_shards where table_name = 'users'::regclass limit 1",
   );
   const connections: SQL[] = [];
-  for (const url of await workersOf(databaseUrl)) {
-    const sql = new SQL(url, { max: 1 });
+  for (const worker of (await nodesOf(databaseUrl)).slice(1)) {
+    const sql = new SQL(urlOf(databaseUrl, worker), { max: 1 });
     await sql.unsafe(`begin; select from ${shard?.name} where id = ${id} for update`);
     connections.push(sql);
   }

@@ -1,49 +1,54 @@
 /** The tests' PostgreSQL server: at TEST_POSTGRES_URL, none if that is `none`, otherwise a new local one. */
 import { SQL } from "bun";
-import { findPrograms, makeInstance, runOn } from "./instance.ts";
+import { openPostgres } from "../../src/postgres/backend.ts";
+import { storeOptions, untilConnected } from "../support/open-store.ts";
+import { hostileOperators } from "./hostile.ts";
+import { findPrograms, runOn, startInstance } from "./instance.ts";
 
-export interface Cluster {
-  /**
-   * @param template URL of a database to copy, which must have no connections
-   * @returns the URL of the new database
-   */
-  createDatabase(template?: string): Promise<string>;
-  disconnect(url: string): Promise<void>;
-  dropDatabase(url: string): Promise<void>;
-  run<Row>(url: string, statement: string): Promise<Row[]>;
-  readonly url: string;
-}
+export type Cluster = ReturnType<typeof clusterAt>;
 
-function withDatabase(url: string, name: string): string {
-  const changed = new URL(url);
-  changed.pathname = `/${name}`;
-  // Each test has its own database, and most run one query after another.
-  if (!changed.searchParams.has("max")) changed.searchParams.set("max", "5");
-  return changed.href;
-}
-
-function clusterAt(url: string): Cluster {
+function clusterAt(url: string) {
   const sql = new SQL(url, { max: 2 });
-
   const nameOf = (database: string) => new URL(database).pathname.slice(1);
 
+  async function copyDatabase(template: string): Promise<string> {
+    const copy = new URL(url);
+    copy.pathname = `user_api_test_${crypto.randomUUID().replaceAll("-", "")}`;
+    // Each test has its own database, and most run one query after another.
+    if (!copy.searchParams.has("max")) copy.searchParams.set("max", "5");
+    // A third of the time of the default strategy, which writes each page to the log.
+    const create = `create database ${nameOf(copy.href)} template ${template} strategy file_copy`;
+    await sql.unsafe(create);
+    return copy.href;
+  }
+
+  async function disconnect(database: string): Promise<void> {
+    const terminate = `select pg_terminate_backend(pid) from pg_stat_activity where datname = '${nameOf(database)}'`;
+    while ((await sql.unsafe(terminate)).length > 0) await Bun.sleep(5);
+  }
+
+  async function makeTemplate(): Promise<string> {
+    const databaseUrl = await copyDatabase("template0");
+    const open = () => openPostgres({ ...storeOptions, databaseUrl });
+    await (await untilConnected(open)).close();
+    await runOn(databaseUrl, hostileOperators);
+    await disconnect(databaseUrl);
+    return nameOf(databaseUrl);
+  }
+
+  let template: Promise<string> | undefined;
   return {
     url,
-    async createDatabase(template) {
-      const name = `user_api_test_${crypto.randomUUID().replaceAll("-", "")}`;
-      const from = template === undefined ? "template0" : nameOf(template);
-      // A third of the time of the default strategy, which writes each page to the log.
-      await sql.unsafe(`create database ${name} template ${from} strategy file_copy`);
-      return withDatabase(url, name);
+    /** @returns the URL of a new database with the schema and no rows; without the schema if it is `empty` */
+    async createDatabase(empty = false): Promise<string> {
+      if (empty) return copyDatabase("template0");
+      template ??= makeTemplate();
+      return copyDatabase(await template);
     },
-    async disconnect(database) {
-      const terminate = `select pg_terminate_backend(pid) from pg_stat_activity where datname = '${nameOf(database)}'`;
-      while ((await sql.unsafe(terminate)).length > 0) await Bun.sleep(5);
-    },
-    async dropDatabase(database) {
+    disconnect,
+    async dropDatabase(database: string): Promise<void> {
       await sql.unsafe(`drop database ${nameOf(database)} with (force)`);
     },
-    run: (database, statement) => runOn(database, statement),
   };
 }
 
@@ -54,9 +59,8 @@ async function openCluster(): Promise<Cluster | null> {
   const programs = findPrograms();
   if (programs === null) return null;
   // The data need not survive a crash of the machine.
-  const instance = await makeInstance(programs, { fsync: "off", autovacuum: "off" });
-  await instance.start();
-  return clusterAt(instance.url);
+  const { url } = await startInstance(programs, { fsync: "off", autovacuum: "off" });
+  return clusterAt(url);
 }
 
 const missing = "PostgreSQL is not tested: there is no initdb here, nor TEST_POSTGRES_URL";

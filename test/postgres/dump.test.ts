@@ -6,31 +6,26 @@ import type { Store } from "../../src/domain/store.ts";
 import { newUser, orderFields, rename, setPaid } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { withStore } from "../support/open-store.ts";
-import { findPrograms, type Instance, makeInstance, runOn } from "./instance.ts";
+import { findPrograms, type Instance, runOn, startInstance } from "./instance.ts";
 
 const programs = findPrograms() ?? "";
 const possible = ["pg_dump", "psql"].every((name) => existsSync(join(programs, name)));
 const token = { hash: "a".repeat(64), name: "shop", scope: "write", expires_at: null } as const;
 const firstPage = { limit: 1, offset: 0 };
 
-async function startServer(): Promise<Instance> {
-  const instance = await makeInstance(programs, { fsync: "off", autovacuum: "off" });
-  await instance.start();
-  return instance;
-}
+const startServer = () => startInstance(programs, { fsync: "off", autovacuum: "off" });
 
-function passTransactions(count: number): string {
-  return `
-    do $$
-    begin
-      for at in 1 .. ${count} loop
-        perform txid_current();
-        commit;
-      end loop;
-    end
-    $$
-  `;
-}
+/** Statements that begin as many transactions, each with a number of its own. */
+const passTransactions = (count: number) => `
+  do $$
+  begin
+    for at in 1 .. ${count} loop
+      perform txid_current();
+      commit;
+    end loop;
+  end
+  $$
+`;
 
 async function createDatabase({ url }: Instance): Promise<string> {
   const name = `test_${crypto.randomUUID().replaceAll("-", "")}`;
@@ -60,9 +55,10 @@ async function fill(databaseUrl: string): Promise<void> {
 }
 
 /** Changes without ids are in the dump as well: they are numbered when they are read. */
-async function changesOf(store: Store) {
-  const { records, feed, last } = await store.changes.list({ limit: 1000, offset: 0 });
-  return { text: records, feed, last };
+async function stateOf({ changes, users, orders }: Store) {
+  const { records, feed, last } = await changes.list({ limit: 1000, offset: 0 });
+  const { total: paid } = await orders.list({ ...firstPage, status: "paid" });
+  return { text: records, feed, last, users: (await users.list(firstPage)).total, paid };
 }
 
 /** Copies a database with pg_dump and psql. @throws {Error} if either reports an error */
@@ -92,35 +88,28 @@ test.if(possible)(
         const checking = withStore(to, (store) => store.check());
         await expectRejection(checking, "operator", /was restored: run `user-api migrate`/);
       }
-      const dumped = await withStore(from, (store) => changesOf(store));
-      const totalsOf = async (store: Store) => {
-        const { total: users } = await store.users.list(firstPage);
-        const { total: paid } = await store.orders.list({ ...firstPage, status: "paid" });
-        return { users, paid };
-      };
+      const dumped = await withStore(from, stateOf);
 
       // A command numbers no changes, but a server does when it starts.
       await withStore(to, (store) => newUser(store));
       await withStore(
         to,
         async (store) => {
-          expect(await totalsOf(store)).toEqual({ users: 7, paid: 1 });
-          expect(await store.check()).toEqual([]);
-          const restored = await changesOf(store);
+          const restored = await stateOf(store);
+          expect(restored).toMatchObject({ last: dumped.last + 1, users: 7, paid: 1 });
           // Those that were restored come first, in the order of their transactions.
           expect(restored.text).toStartWith(`${dumped.text},`);
-          expect(restored.last).toBe(dumped.last + 1);
           expect(restored.feed).not.toBe(dumped.feed);
+          expect(await store.check()).toEqual([]);
           expect((await store.tokens.list()).map(({ name }) => name)).toEqual(["shop"]);
           await newUser(store);
-          const next = await changesOf(store);
-          expect(next).toMatchObject({ feed: restored.feed, last: dumped.last + 2 });
+          const { feed } = restored;
+          expect(await stateOf(store)).toMatchObject({ feed, last: dumped.last + 2 });
           // The numbers of the restored transactions come again.
           await runOn(to, passTransactions(6_000));
           await newUser(store);
           await store.orders.update(2, setPaid, null);
-          expect(await totalsOf(store)).toEqual({ users: 9, paid: 2 });
-          expect(await changesOf(store)).toMatchObject({ last: dumped.last + 4 });
+          expect(await stateOf(store)).toMatchObject({ last: dumped.last + 4, users: 9, paid: 2 });
           expect(await store.check()).toEqual([]);
         },
         { mode: "serve" },

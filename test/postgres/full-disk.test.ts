@@ -5,7 +5,7 @@ import { fillDisk, mountDisk } from "../binary/disk.ts";
 import { newUser } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { withStore } from "../support/open-store.ts";
-import { findPrograms, makeInstance, runOn } from "./instance.ts";
+import { findPrograms, runOn, startInstance } from "./instance.ts";
 
 const programs = findPrograms();
 using probe = mountDisk(2 ** 20);
@@ -13,8 +13,7 @@ using probe = mountDisk(2 ** 20);
 test.if(programs !== null && probe !== null)(
   "checkUsable fails from the first write that finds the disk full until there is space again",
   async () => {
-    await using instance = await makeInstance(programs ?? "", {});
-    await instance.start();
+    await using instance = await startInstance(programs ?? "", {});
     using disk = mountDisk(64 * 2 ** 20);
     if (disk === null) throw new Error("the disk cannot be mounted");
     const { uid, gid } = statSync(instance.data);

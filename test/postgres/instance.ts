@@ -11,7 +11,6 @@ import {
   readFileSync,
   realpathSync,
 } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { SQL } from "bun";
@@ -21,17 +20,7 @@ import { startWatcher } from "../support/directory.ts";
 const NOBODY = "nobody";
 const TIMEOUT_MS = 30_000;
 
-/** Disposing of it stops the server and deletes its data. */
-export interface Instance extends AsyncDisposable {
-  readonly url: string;
-  readonly programs: string;
-  readonly data: string;
-  start(): Promise<void>;
-  /** `fast` closes connections and shuts down cleanly; `immediate` needs crash recovery at the next start. */
-  stop(mode: "fast" | "immediate"): void;
-  processes(): number[];
-  signal(name: "SIGKILL" | "SIGSTOP" | "SIGCONT"): void;
-}
+export type Instance = ReturnType<typeof makeInstance>;
 
 /** @returns the directory of the newest `initdb` and `postgres`; `null` if they are not installed */
 export function findPrograms(): string | null {
@@ -47,16 +36,11 @@ export function findPrograms(): string | null {
   return newest === undefined ? null : dirname(newest);
 }
 
-export function freePort(): Promise<number> {
-  const { promise, resolve, reject } = Promise.withResolvers<number>();
-  const server = createServer();
-  server.on("error", reject);
-  server.listen(0, "127.0.0.1", () => {
-    const address = server.address();
-    const port = typeof address === "object" && address !== null ? address.port : 0;
-    server.close(() => resolve(port));
-  });
-  return promise;
+export function freePort(): number {
+  const listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+  const { port } = listener;
+  listener.stop(true);
+  return port;
 }
 
 function idOf(option: "-u" | "-g"): number {
@@ -87,7 +71,9 @@ const stopAndRemove = `
   rm -rf "$1"
 `;
 
-function processesOf(pid: number): [number, ...number[]] {
+/** @returns the ids of the server with these data and of its child processes */
+function processesIn(data: string): [number, ...number[]] {
+  const pid = Number.parseInt(readFileSync(join(data, "postmaster.pid"), "utf8"), 10);
   const children = readdirSync("/proc").filter((name) => {
     if (!/^\d+$/.test(name)) return false;
     try {
@@ -101,10 +87,6 @@ function processesOf(pid: number): [number, ...number[]] {
   return [pid, ...children.map(Number)];
 }
 
-function processesIn(data: string): [number, ...number[]] {
-  return processesOf(Number.parseInt(readFileSync(join(data, "postmaster.pid"), "utf8"), 10));
-}
-
 /** Stops the server with these data, which starts no more processes then. */
 function suspend(data: string): void {
   const [pid] = processesIn(data);
@@ -112,7 +94,9 @@ function suspend(data: string): void {
   while (!/\) [TZ] /.test(readFileSync(`/proc/${pid}/stat`, "utf8"))) Bun.sleepSync(1);
 }
 
-export function signalServer(data: string, name: "SIGKILL" | "SIGSTOP" | "SIGCONT"): void {
+type Signal = "SIGKILL" | "SIGSTOP" | "SIGCONT";
+
+export function signalServer(data: string, name: Signal): void {
   // A process that is missed can keep the memory of a killed server, and another one does not start.
   if (name !== "SIGCONT") suspend(data);
   for (const pid of processesIn(data)) {
@@ -130,14 +114,14 @@ export function initialize(programs: string, data: string): void {
   runProgram(join(programs, "initdb"), "--pgdata", data, "--no-sync", ...names, ...text);
 }
 
-/** @param primary a running server to copy, so that the data are those of a standby; `null` for new data */
-function createData(programs: string, data: string, primary: Instance | null): void {
+/** @param primaryUrl of a running server to copy, so that the data are those of a standby; `null` for new data */
+function createData(programs: string, data: string, primaryUrl: string | null): void {
   // A copy takes less time than initdb: see scripts/postgres-data.ts.
   const made = Bun.env["TEST_POSTGRES_DATA"] ?? "";
-  if (primary !== null) {
+  if (primaryUrl !== null) {
     const options = ["--checkpoint", "fast", "--write-recovery-conf", "--no-sync"];
     const copy = join(programs, "pg_basebackup");
-    runProgram(copy, "--pgdata", data, "--dbname", primary.url, ...options);
+    runProgram(copy, "--pgdata", data, "--dbname", primaryUrl, ...options);
   } else if (existsSync(made)) {
     cpSync(made, data, { recursive: true });
     if (process.getuid?.() === 0) Bun.spawnSync(["chown", "-R", NOBODY, data]);
@@ -165,31 +149,26 @@ export function isResponding(url: string): Promise<boolean> {
   );
 }
 
-function followerOf({ url }: Instance) {
-  const { hostname, port, username } = new URL(url);
-  const conninfo = `host=${hostname} port=${port} user=${username} application_name=standby`;
-  return { primary_conninfo: conninfo };
-}
-
 /**
+ * Disposing of it stops the server and deletes its data.
  * @param settings additional server settings
- * @param primary a running server, of which this one becomes a standby
+ * @param primaryUrl of a running server, of which this one becomes a standby
  */
-export async function makeInstance(
+export function makeInstance(
   programs: string,
   settings: Readonly<Record<string, string>>,
-  primary: Instance | null = null,
-): Promise<Instance> {
+  primaryUrl: string | null = null,
+) {
   const directory = makeDirectoryOfNobody();
   const data = join(directory, "data");
-  createData(programs, data, primary);
-  const port = await freePort();
+  createData(programs, data, primaryUrl);
+  const port = freePort();
   const all = {
     listen_addresses: "127.0.0.1",
     port,
     unix_socket_directories: "",
     max_connections: 300,
-    ...(primary !== null && followerOf(primary)),
+    ...(primaryUrl !== null && { primary_conninfo: `${primaryUrl}?application_name=standby` }),
     ...settings,
   };
   const flags = Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
@@ -197,9 +176,8 @@ export async function makeInstance(
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
   return {
     url,
-    programs,
     data,
-    async start() {
+    async start(): Promise<void> {
       const args = asNobody([join(programs, "postgres"), "-D", data, ...flags]);
       const run = () => {
         const server = Bun.spawn(args, { cwd: tmpdir(), stdio: ["ignore", "ignore", "ignore"] });
@@ -216,9 +194,17 @@ export async function makeInstance(
         await Bun.sleep(10);
       }
     },
-    stop: (mode) => runProgram(join(programs, "pg_ctl"), "-D", data, "-w", "-m", mode, "stop"),
+    /** `fast` closes connections and shuts down cleanly; `immediate` needs crash recovery at the next start. */
+    stop: (mode: "fast" | "immediate") =>
+      runProgram(join(programs, "pg_ctl"), "-D", data, "-w", "-m", mode, "stop"),
     processes: () => processesIn(data),
-    signal: (name) => signalServer(data, name),
+    signal: (name: Signal) => signalServer(data, name),
     [Symbol.asyncDispose]: () => watcher.end(),
   };
+}
+
+export async function startInstance(...parts: Parameters<typeof makeInstance>): Promise<Instance> {
+  const instance = makeInstance(...parts);
+  await instance.start();
+  return instance;
 }

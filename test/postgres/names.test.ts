@@ -1,5 +1,6 @@
 // PostgreSQL prefers a function of any schema of the path if its arguments match better.
 import { expect, test } from "bun:test";
+import { runOn } from "./instance.ts";
 import { cluster } from "./postgres-harness.ts";
 
 /** Functions of the service, which are called with arguments of the exact types, and of TypeScript. */
@@ -7,8 +8,8 @@ const others = ["feed_origin", "number_changes", "now", "replace"];
 
 test.if(cluster !== null)("SQL names the schema of each function and catalog", async () => {
   const select = "select distinct proname::text as name from pg_proc";
-  const rows = await cluster?.run<{ name: string }>(cluster.url, select);
-  const functions = new Set(rows?.map(({ name }) => name));
+  const rows = await runOn<{ name: string }>(`${cluster?.url}`, select);
+  const functions = new Set(rows.map(({ name }) => name));
   const unqualified: string[] = [];
   for (const path of new Bun.Glob("src/postgres/**/*.{ts,sql}").scanSync()) {
     const text = (await Bun.file(path).text()).replace(/^ *(--|\*|\/\/|\/\*).*$/gm, "");

@@ -13,8 +13,24 @@ const timing = {
   writableIntervalMs: 0,
 };
 
-function openOn(url: string) {
-  return (max = CONNECTIONS) => new SQL(url, { max, connectionTimeout: 5 });
+/** @param checkUrl where it connects after the first time */
+function openPool(url: string, limits: Partial<typeof timing> = {}, checkUrl = url) {
+  let opened = 0;
+  const closed = Promise.withResolvers<void>();
+  const open = (max = CONNECTIONS) => {
+    opened += 1;
+    const options = { max, connectionTimeout: 5, onclose: () => closed.resolve() };
+    return new SQL(opened === 1 ? url : checkUrl, options);
+  };
+  const pool = createPool(open, { ...timing, ...limits });
+  return {
+    ...pool,
+    opened: () => opened,
+    closed: closed.promise,
+    async untilOpened(count: number) {
+      while (opened < count) await Bun.sleep(5);
+    },
+  };
 }
 
 function startAll(sql: SQL, statement: string): Promise<unknown>[] {
@@ -24,18 +40,14 @@ function startAll(sql: SQL, statement: string): Promise<unknown>[] {
 describe.if(cluster !== null)("the pool", () => {
   test("keeps its connections when the server runs their statements", async () => {
     await using world = await makeHarness();
-    let opened = 0;
-    const pool = createPool((max) => {
-      opened += 1;
-      return openOn(`${world.url}&application_name=user-api`)(max);
-    }, timing);
+    const pool = openPool(`${world.url}&application_name=user-api`);
     const sql = pool.sql();
     await using held = await world.hold("lock table users in exclusive mode");
     const works = startAll(sql, "select from users for update");
     await world.untilWaiting(CONNECTIONS);
     for (const work of works) pool.checkUntil(work);
     // Those of the pool were opened first. When the fourth connection for a check is opened, three checks have ended.
-    while (opened < 5) await Bun.sleep(5);
+    await pool.untilOpened(5);
     expect(pool.sql()).toBe(sql);
     await held.commit();
     // A check can come between the end of a statement and its result.
@@ -46,8 +58,7 @@ describe.if(cluster !== null)("the pool", () => {
   test("replaces its connections when the network has lost them, and only once", async () => {
     await using world = await makeHarness();
     await using network = await startSwitch(world.url);
-    const open = openOn(network.through(world.url));
-    const pool = createPool(open, { ...timing, replaceIntervalMs: 60_000 });
+    const pool = openPool(network.through(world.url), { replaceIntervalMs: 60_000 });
     const lost = pool.sql();
     await Promise.all(startAll(lost, "select 1"));
     network.losePackets();
@@ -72,24 +83,18 @@ describe.if(cluster !== null)("the pool", () => {
     await using world = await makeHarness();
     const silent = createServer(() => {}).listen(0, "127.0.0.1");
     const { port } = silent.address() as AddressInfo;
-    let opened = 0;
-    const pool = createPool(
-      (max) => {
-        opened += 1;
-        return openOn(opened === 1 ? world.url : `postgres://nobody@127.0.0.1:${port}/none`)(max);
-      },
-      { ...timing, checkTimeoutMs: 50 },
-    );
+    const silentUrl = `postgres://nobody@127.0.0.1:${port}/none`;
+    const pool = openPool(world.url, { checkTimeoutMs: 50 }, silentUrl);
     const sql = pool.sql();
     const { promise: work, resolve } = Promise.withResolvers();
     pool.checkUntil(work);
-    while (opened < 4) await Bun.sleep(10);
+    await pool.untilOpened(4);
     expect(pool.sql()).toBe(sql);
     resolve(null);
     await work;
-    const before = opened;
+    const before = pool.opened();
     await Bun.sleep(200);
-    expect(opened).toBe(before);
+    expect(pool.opened()).toBe(before);
     await pool.close();
     silent.close();
   });
@@ -98,7 +103,11 @@ describe.if(cluster !== null)("the pool", () => {
     await using world = await makeHarness();
     let nowMs = 0;
     const limits = { ...timing, writableIntervalMs: 1_000 };
-    const pool = createPool(openOn(world.url), limits, () => nowMs);
+    const pool = createPool(
+      () => new SQL(world.url, { max: 1 }),
+      limits,
+      () => nowMs,
+    );
     const replacedMs: number[] = [];
     for (; nowMs < 402_000; nowMs += nowMs === 150_000 ? 250_000 : 500) {
       const sql = pool.sql();
@@ -113,18 +122,12 @@ describe.if(cluster !== null)("the pool", () => {
 
   test("opens no connections when it is closed during a check", async () => {
     await using world = await makeHarness();
-    const checked = Promise.withResolvers<void>();
-    let opened = 0;
-    const pool = createPool((max) => {
-      opened += 1;
-      if (opened === 1) return openOn(world.url)(max);
-      void pool.close();
-      return new SQL(world.url, { max: 1, onclose: () => checked.resolve() });
-    }, timing);
+    const pool = openPool(world.url);
     // The server runs none of its statements, so the connections seem to be lost.
     pool.checkUntil(new Promise(() => {}));
-    await checked.promise;
+    void pool.close();
+    await pool.closed;
     await Bun.sleep(0);
-    expect(opened).toBe(2);
+    expect(pool.opened()).toBe(2);
   });
 });

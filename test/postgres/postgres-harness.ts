@@ -1,52 +1,39 @@
 /** For tests with PostgreSQL: stores on a database of their own, and direct access to that database. */
+import { expect } from "bun:test";
 import { SQL } from "bun";
 import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { connect, type Database, type Value } from "../../src/postgres/server/connection.ts";
+import {
+  connect,
+  type Database,
+  type Session,
+  type Value,
+} from "../../src/postgres/server/connection.ts";
 import { oneServer } from "../../src/postgres/server/placement.ts";
 import { storeOptions, untilConnected } from "../support/open-store.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
-import { databasesOf } from "./database.ts";
+import { runOn } from "./instance.ts";
 
 export const cluster: Cluster | null = await findCluster();
-
-interface Held extends AsyncDisposable {
-  commit(): Promise<void>;
-}
-
-export interface Harness extends AsyncDisposable {
-  readonly url: string;
-  urlWith(parameters: string): string;
-  /** Opens another store on the database, as another replica would. It is closed at the end of the test. */
-  open(options?: Partial<StoreOptions>): Promise<Store>;
-  /** The number of requests that shared each commit of the stores. */
-  readonly commits: number[];
-  /** Opens connections as a store has them. They are closed at the end of the test. */
-  connect(databaseUrl?: string): Database;
-  run<Row>(statement: string): Promise<Row[]>;
-  /** Runs a statement in a transaction that stays open until it is committed or disposed of. */
-  hold(statement: string): Promise<Held>;
-  untilWaiting(connections?: number): Promise<void>;
-}
 
 /** Added to a URL: a statement waits so long for a lock that nothing times out on a slow machine. */
 export const patient = "&lock_timeout=9000&statement_timeout=9000";
 
 export const storedTime = "'2026-11-23T09:00:00.000Z'";
 
-export const tablesWithoutKey = `
-  select oid::regclass::text as name
-  from pg_class
-  where relkind = 'r'
-    and relnamespace = 'public'::regnamespace
-    and not exists (select from pg_index where indrelid = pg_class.oid and indisprimary)
-`;
-
 export const waitingBackends = `
   select pid
   from pg_stat_activity
   where datname = current_database() and wait_event_type = 'Lock'
 `;
+
+/** @returns statements that create a user as the service does */
+export function insertUser(id: number, email = `${id}@b.cd`): string {
+  return `
+    insert into users values (${id}, '${email}', '${email}', null, null, '{}', 1, ${storedTime}, ${storedTime});
+    insert into change_outbox (type, record_id, version, created_at) values (1, ${id}, 1, 0)
+  `;
+}
 
 /** @returns statements that delete a user of version 1 as the service does */
 export function deleteUser(id: number): string {
@@ -64,55 +51,94 @@ function literalOf(value: Value): string {
 }
 
 /**
- * @param mode of the plan: for these values, or for any
- * @returns the number of pages that a statement reads on the one connection of the database
+ * Expects that a statement reads at most so many pages on the one connection of the database, with a plan for these values
+ * and with one for any.
  */
-export function countPages(
+export async function expectPages(
   db: Database,
+  most: number,
   statement: string,
   values: readonly Value[] = [],
-  mode = "force_custom_plan",
-): Promise<number> {
+): Promise<void> {
   const name = `counted_${crypto.randomUUID().replaceAll("-", "")}`;
   const literals = values.length === 0 ? "" : `(${values.map(literalOf).join()})`;
-  return db.run("write", async (session) => {
+  const explain = `explain (analyze, buffers, format json) execute ${name}${literals}`;
+  await db.run("write", async (session) => {
     await session.script(`prepare ${name} as ${statement}`);
-    await session.script(`set plan_cache_mode = ${mode}`);
-    const row = await session.first<{ "QUERY PLAN": { Plan: Record<string, number> }[] }>(
-      `explain (analyze, buffers, format json) execute ${name}${literals}`,
-    );
-    const plan = row?.["QUERY PLAN"][0]?.Plan;
-    return (plan?.["Shared Hit Blocks"] ?? 0) + (plan?.["Shared Read Blocks"] ?? 0);
+    // The first call loads catalogs.
+    await session.first(explain);
+    for (const mode of ["force_custom_plan", "force_generic_plan"]) {
+      await session.script(`set plan_cache_mode = ${mode}`);
+      const row = await session.first<{ "QUERY PLAN": { Plan: Record<string, number> }[] }>(
+        explain,
+      );
+      const plan = row?.["QUERY PLAN"][0]?.Plan;
+      const pages = (plan?.["Shared Hit Blocks"] ?? 0) + (plan?.["Shared Read Blocks"] ?? 0);
+      expect(pages, `${mode} ${statement} ${values}`).toBeWithin(1, most + 1);
+    }
   });
 }
 
-export async function makeHarness(empty = false): Promise<Harness> {
+/**
+ * @param before is called before each statement
+ * @returns the database, and the statements that are sent with values
+ */
+export function recordStatements(
+  opened: Database,
+  before?: (statement: string) => Promise<unknown> | undefined,
+) {
+  const sent: { statement: string; values: readonly Value[] }[] = [];
+  const record = (session: Session): Session => ({
+    ...session,
+    async all(statement, ...values) {
+      sent.push({ statement, values });
+      await before?.(statement);
+      return session.all(statement, ...values);
+    },
+    async first(statement, ...values) {
+      sent.push({ statement, values });
+      await before?.(statement);
+      return session.first(statement, ...values);
+    },
+  });
+  const run: Database["run"] = (kind, work, options) =>
+    opened.run(kind, (session) => work(record(session)), options);
+  return { db: { ...opened, run }, sent };
+}
+
+export type Harness = Awaited<ReturnType<typeof makeHarness>>;
+
+export async function makeHarness(empty = false) {
   if (cluster === null) throw new Error("there is no PostgreSQL");
-  const url = empty ? await cluster.createDatabase() : await databasesOf(cluster).take();
+  const url = await cluster.createDatabase(empty);
+  /** The number of requests that shared each commit of the stores. */
   const commits: number[] = [];
   const opened: { close(): Promise<void> }[] = [];
-
-  async function open(options: Partial<StoreOptions> = {}): Promise<Store> {
-    const onCommit = (requests: number) => void commits.push(requests);
-    const all = { ...storeOptions, databaseUrl: url, onCommit, ...options };
-    const store = await untilConnected(() => openPostgres(all));
-    opened.push(store);
-    return store;
-  }
-  const run = <Row>(statement: string) => cluster.run<Row>(url, statement);
-
+  const run = <Row>(statement: string) => runOn<Row>(url, statement);
   return {
     url,
-    urlWith: (parameters) => Object.assign(new URL(url), { search: parameters }).href,
+    urlWith: (parameters: string) => Object.assign(new URL(url), { search: parameters }).href,
     commits,
-    open,
-    connect(databaseUrl = url) {
+    run,
+
+    /** Opens another store on the database, as another replica would. It is closed at the end of the test. */
+    async open(options: Partial<StoreOptions> = {}): Promise<Store> {
+      const onCommit = (requests: number) => void commits.push(requests);
+      const all = { ...storeOptions, databaseUrl: url, onCommit, ...options };
+      const store = await untilConnected(() => openPostgres(all));
+      opened.push(store);
+      return store;
+    },
+
+    /** Opens connections as a store has them. They are closed at the end of the test. */
+    connect(databaseUrl = url): Database {
       const db = connect({ databaseUrl }, oneServer.settings);
       opened.push(db);
       return db;
     },
-    run,
-    async hold(statement) {
+
+    /** Runs a statement in a transaction that stays open until it is committed or disposed of. */
+    async hold(statement: string) {
       const sql = new SQL(url, { max: 1 });
       await sql.unsafe(`begin; ${statement}`);
       return {
@@ -123,13 +149,14 @@ export async function makeHarness(empty = false): Promise<Harness> {
         [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }),
       };
     },
+
     async untilWaiting(connections = 1) {
       while ((await run(waitingBackends)).length < connections) await Bun.sleep(5);
     },
+
     async [Symbol.asyncDispose]() {
       await Promise.all(opened.map((each) => each.close()));
-      if (empty) await cluster.dropDatabase(url);
-      else await databasesOf(cluster).release(url);
+      await cluster.dropDatabase(url);
     },
   };
 }

@@ -5,27 +5,24 @@ import { serverError } from "./server-error.ts";
 
 const deadlock = serverError("40P01");
 
-function failing(...errors: readonly Error[]) {
+/** Work that fails with these errors, one after the other, and then succeeds. */
+function run(errors: readonly Error[], timeoutMs?: number): Promise<string> {
   const left = [...errors];
-  return async () => {
+  const work = async () => {
     const error = left.shift();
     if (error !== undefined) throw error;
     return "done";
   };
+  return withRetry(work, undefined, timeoutMs);
 }
 
-test("withRetry repeats work after any number of times that it asks for, and then after a deadlock", async () => {
-  expect(await withRetry(failing(...Array(50).fill(runAgain), deadlock))).toBe("done");
-});
-
-test("withRetry rejects with unavailable when the server rolls back five attempts", async () => {
-  expect(await withRetry(failing(...Array(4).fill(deadlock)))).toBe("done");
-  await expectRejection(withRetry(failing(...Array(5).fill(deadlock))), "unavailable");
+test("withRetry repeats work as often as it asks for, and rejects with unavailable when the server rolls back five attempts", async () => {
+  const four = Array(4).fill(deadlock);
+  expect(await run([...Array(50).fill(runAgain), ...four])).toBe("done");
+  await expectRejection(run([...four, deadlock]), "unavailable");
 });
 
 test("withRetry rejects with the conflict or the error when the timeout has passed", async () => {
-  const late = { mayRetry: () => true, timeoutMs: -1 };
-  const run = (error: Error) => withRetry(failing(error), late.mayRetry, late.timeoutMs);
-  await expectRejection(run(runAgain), "unavailable", /too much contention/);
-  await expectRejection(run(deadlock), "unavailable");
+  await expectRejection(run([runAgain], -1), "unavailable", /too much contention/);
+  await expectRejection(run([deadlock], -1), "unavailable");
 });

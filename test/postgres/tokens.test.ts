@@ -8,24 +8,19 @@ function tokenOf(hash: string): Token {
   return { hash, name: hash, scope: "read", ...times };
 }
 
+const revoked = { ...tokenOf("a"), revoked_at: "now" };
+
 /** A cache whose reads the test resolves or rejects, with a clock that the test sets. */
-function makeReads() {
+function makeCache() {
   const clock = { nowMs: 0 };
-  interface Read {
-    readonly hash: string;
-    readonly isKnown: boolean;
-    readonly respond: (token: Token | null) => void;
-    readonly fail: () => void;
-  }
-  const asked: Read[] = [];
-  const read = (hash: string, isKnown: boolean) => {
-    const { promise, resolve, reject } = Promise.withResolvers<Token | null>();
-    asked.push({ hash, isKnown, respond: resolve, fail: () => reject(new Error("gone")) });
-    return promise;
+  const reads: (PromiseWithResolvers<Token | null> & { readonly isKnown: boolean })[] = [];
+  const read = (_hash: string, isKnown: boolean) => {
+    const begun = { ...Promise.withResolvers<Token | null>(), isKnown };
+    reads.push(begun);
+    return begun.promise;
   };
   const { find, clear } = createTokenCache(read, () => clock.nowMs);
-  const memory = { find: async (hash: string) => find(hash), clear };
-  return { asked, memory, clock };
+  return { reads, find: async (hash: string) => find(hash), clear, clock };
 }
 
 test.each([
@@ -34,90 +29,79 @@ test.each([
 ] as const)(
   "find does not cache a token that was read before the tokens changed when it arrives %s the next one",
   async (_what, order) => {
-    const { asked, memory } = makeReads();
-    const before = memory.find("a");
-    memory.clear();
-    const after = [memory.find("a"), memory.find("a")];
-    expect(asked).toHaveLength(2);
-    const revoked = { ...tokenOf("a"), revoked_at: "now" };
+    const { reads, find, clear } = makeCache();
+    const before = find("a");
+    clear();
+    const after = [find("a"), find("a")];
     for (const at of order) {
-      asked[at]?.respond(at === 0 ? tokenOf("a") : revoked);
+      reads[at]?.resolve(at === 0 ? tokenOf("a") : revoked);
       await (at === 0 ? before : after[0]);
     }
     expect(await before).toEqual(tokenOf("a"));
-    const finds = [...after, memory.find("a")];
-    expect(await Promise.all(finds)).toEqual(finds.map(() => revoked));
-    expect(asked).toHaveLength(2);
+    expect(await Promise.all([...after, find("a")])).toEqual([revoked, revoked, revoked]);
+    expect(reads).toHaveLength(2);
   },
 );
 
-test("find reads a token again when 4 s have passed since the last read began", async () => {
-  const { asked, memory, clock } = makeReads();
-  const first = memory.find("a");
+test("find reads a token again when 4 s have passed since the last read began, and does not use one that takes so long", async () => {
+  const { reads, find, clock } = makeCache();
+  const first = find("a");
   clock.nowMs = 1_000;
-  asked[0]?.respond(tokenOf("a"));
+  reads[0]?.resolve(tokenOf("a"));
   await first;
   clock.nowMs = 3_999;
-  expect(await memory.find("a")).toEqual(tokenOf("a"));
-  expect(asked).toHaveLength(1);
+  expect(await find("a")).toEqual(tokenOf("a"));
+  expect(reads).toHaveLength(1);
   clock.nowMs = 4_000;
-  const again = memory.find("a");
-  const revoked = { ...tokenOf("a"), revoked_at: "now" };
-  asked[1]?.respond(revoked);
-  expect(await again).toEqual(revoked);
-});
-
-test("find does not use a read that takes 4 s, since when the token may have been revoked", async () => {
-  const { asked, memory, clock } = makeReads();
-  const slow = memory.find("a");
-  clock.nowMs = 4_000;
-  const later = memory.find("a");
-  expect(asked).toHaveLength(2);
-  asked[0]?.respond(tokenOf("a"));
+  const slow = find("a");
+  clock.nowMs = 8_000;
+  const later = find("a");
+  expect(reads).toHaveLength(3);
+  // The token may have been revoked since the read began.
+  reads[1]?.resolve(tokenOf("a"));
   await expectRejection(slow, "unavailable", "the database is busy");
-  asked[1]?.respond(tokenOf("a"));
-  expect(await Promise.all([later, memory.find("a")])).toEqual([tokenOf("a"), tokenOf("a")]);
-  expect(asked).toHaveLength(2);
+  reads[2]?.resolve(revoked);
+  expect(await Promise.all([later, find("a")])).toEqual([revoked, revoked]);
+  expect(reads).toHaveLength(3);
 });
 
 test("find rejects an unknown token when too many are being read, and reads known ones", async () => {
-  const { asked, memory, clock } = makeReads();
-  const known = memory.find("known");
-  asked[0]?.respond(tokenOf("known"));
+  const { reads, find, clock } = makeCache();
+  const known = find("known");
+  reads[0]?.resolve(tokenOf("known"));
   await known;
   // It must be read again.
   clock.nowMs = 4_000;
-  const finds = Array.from({ length: MAX_UNKNOWN }, (_, at) => memory.find(`unknown ${at}`));
+  const finds = Array.from({ length: MAX_UNKNOWN }, (_, at) => find(`unknown ${at}`));
   // Those that are being read are shared.
-  void memory.find("unknown 0");
-  await expectRejection(memory.find("late"), "unavailable", "too many unknown tokens");
-  expect(asked).toHaveLength(1 + MAX_UNKNOWN);
+  void find("unknown 0");
+  await expectRejection(find("late"), "unavailable", "too many unknown tokens");
   // Also after a read that fails.
-  const failing = memory.find("known");
-  expect(asked.map(({ isKnown }) => isKnown)).toEqual([...finds.map(() => false), false, true]);
-  asked[1 + MAX_UNKNOWN]?.fail();
+  const failing = find("known");
+  expect(reads.map(({ isKnown }) => isKnown)).toEqual([
+    ...Array(1 + MAX_UNKNOWN).fill(false),
+    true,
+  ]);
+  reads.at(-1)?.reject(new Error("gone"));
   await expect(failing).rejects.toThrow("gone");
-  const again = memory.find("known");
-  asked[2 + MAX_UNKNOWN]?.respond(tokenOf("known"));
+  const again = find("known");
+  reads.at(-1)?.resolve(tokenOf("known"));
   expect(await again).toEqual(tokenOf("known"));
-  for (const { respond } of asked) respond(null);
+  for (const { resolve } of reads) resolve(null);
   expect(await Promise.all(finds)).toEqual(finds.map(() => null));
   // They are not cached.
-  const before = asked.length;
-  const found = memory.find(`unknown ${MAX_UNKNOWN - 1}`);
-  expect(asked).toHaveLength(before + 1);
-  asked.at(-1)?.respond(null);
-  expect(await found).toBeNull();
-  const next = memory.find("late");
-  asked.at(-1)?.respond(tokenOf("late"));
-  expect(await next).toEqual(tokenOf("late"));
+  for (const hash of ["unknown 1", "late"]) {
+    const found = find(hash);
+    reads.at(-1)?.resolve(tokenOf(hash));
+    expect(await found).toEqual(tokenOf(hash));
+  }
 });
 
 test("find forgets the token that was read first when the cache is full", async () => {
-  const { asked, memory, clock } = makeReads();
+  const { reads, find, clock } = makeCache();
   const read = async (hash: string) => {
-    const found = memory.find(hash);
-    asked.at(-1)?.respond(tokenOf(hash));
+    const found = find(hash);
+    reads.at(-1)?.resolve(tokenOf(hash));
     expect(await found).toEqual(tokenOf(hash));
   };
   for (let at = 0; at < MAX_CACHED; at += 1) await read(`${at}`);
@@ -126,11 +110,11 @@ test("find forgets the token that was read first when the cache is full", async 
   await read("0");
   await read("new");
   clock.nowMs = 7_000;
-  const before = asked.length;
-  for (const hash of ["0", "new"]) expect(await memory.find(hash)).toEqual(tokenOf(hash));
-  expect(asked).toHaveLength(before);
-  for (let at = 0; at < MAX_UNKNOWN; at += 1) void memory.find(`unknown ${at}`);
+  const before = reads.length;
+  for (const hash of ["0", "new"]) expect(await find(hash)).toEqual(tokenOf(hash));
+  expect(reads).toHaveLength(before);
+  for (let at = 0; at < MAX_UNKNOWN; at += 1) void find(`unknown ${at}`);
   // It is not known any more, unlike the next one.
-  await expectRejection(memory.find("1"), "unavailable", "too many unknown tokens");
+  await expectRejection(find("1"), "unavailable", "too many unknown tokens");
   await read("2");
 });

@@ -14,14 +14,6 @@ interface Item {
   readonly row: string;
 }
 
-interface Run {
-  readonly names: string;
-  readonly isAlone: boolean;
-  readonly lockTimeoutMs: number | undefined;
-  end(): void;
-  fail(error: unknown): void;
-}
-
 const lockTimeout = serverError("55P03");
 const deadlock = serverError("40P01");
 /** What Citus reports of a worker, also if it has just committed. */
@@ -34,12 +26,13 @@ function makeQueue({
   commitErrors = [] as readonly Error[],
 } = {}) {
   const left = [...commitErrors];
-  const runs: Run[] = [];
-  let timeout: number | undefined;
+  const runs: { names: string; lockTimeoutMs?: number; end(): void; fail(error: unknown): void }[] =
+    [];
+  let limits: { lockTimeoutMs?: number } = {};
   const db = {
     shares: { write: connections },
     async run(_kind, work, options = {}) {
-      timeout = options.lockTimeoutMs;
+      limits = options;
       const session = { script: async () => {} } as unknown as Session;
       return withRetry(async () => {
         const result = await work(session);
@@ -53,17 +46,13 @@ function makeQueue({
   const context = createContext({ db, placement, now: () => new Date(0) });
   const write = createWriteQueue<Item, string>(context, {
     maxItems: 8,
-    run: (_session, items, isAlone) =>
-      new Promise((resolve, reject) => {
-        const names = items.map(({ name }) => name);
-        runs.push({
-          names: names.join(""),
-          isAlone,
-          lockTimeoutMs: timeout,
-          end: () => resolve(names.map((name) => () => name)),
-          fail: reject,
-        });
-      }),
+    run(_session, items) {
+      const { promise, resolve, reject } = Promise.withResolvers<(() => string)[]>();
+      const names = items.map(({ name }) => name);
+      const end = () => resolve(names.map((name) => () => name));
+      runs.push({ names: names.join(""), ...limits, end, fail: reject });
+      return promise;
+    },
     conflictKeysOf: () => [],
     lockOf: ({ row }) => row,
   });
@@ -71,7 +60,7 @@ function makeQueue({
     runs,
     names: () => runs.map(({ names }) => names),
     pending: () => context.pendingWrites.count,
-    write: (name: string, { row = name } = {}) => write({ author: null, name, row }),
+    write: (name: string, row = name) => write({ author: null, name, row }),
     /** Waits until this many statements have begun, and others that may begin have done so. */
     async begun(count: number) {
       while (runs.length < count) await Bun.sleep(1);
@@ -87,13 +76,12 @@ test.each([
   const { runs, write, begun, pending } = makeQueue({ beforeWrite });
   const results = [write("a"), write("b")];
   await begun(1);
-  expect(runs).toMatchObject([{ names: "ab", isAlone: false }]);
-  expect(runs[0]?.lockTimeoutMs).toBe(batchMs);
+  expect([runs.length, runs[0]?.names, runs[0]?.lockTimeoutMs]).toEqual([1, "ab", batchMs]);
   runs[0]?.fail(lockTimeout);
   await begun(3);
   expect(runs.slice(1)).toMatchObject([
-    { names: "a", isAlone: true, lockTimeoutMs: 1_000 },
-    { names: "b", isAlone: true, lockTimeoutMs: 1_000 },
+    { names: "a", lockTimeoutMs: 1_000 },
+    { names: "b", lockTimeoutMs: 1_000 },
   ]);
   runs[1]?.fail(lockTimeout);
   runs[2]?.end();
@@ -140,7 +128,7 @@ test.each([
 test("writes that run alone run one after the other when they need one row, and leave connections to batches", async () => {
   // Two of five: three are for batches.
   const { runs, names, write, begun } = makeQueue({ connections: 5 });
-  const results = ["a", "b"].map((name) => write(name, { row: "x" }));
+  const results = ["a", "b"].map((name) => write(name, "x"));
   results.push(...["c", "d"].map((name) => write(name)));
   await begun(1);
   runs[0]?.fail(lockTimeout);

@@ -1,13 +1,16 @@
 // The change feed with two replicas on PostgreSQL, or on Citus, where the replicas and the servers are killed.
 import { expect, test } from "bun:test";
+import { cpSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { againstCitus } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
 import { releaseCitusDatabase, takeCitusDatabase } from "../postgres/citus.ts";
-import { findPrograms, makeInstance, runOn } from "../postgres/instance.ts";
+import { findPrograms, runOn, startInstance } from "../postgres/instance.ts";
 import { runChangesModel, type World, writingBackends } from "../support/changes-model.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { isLong } from "../support/long.ts";
+import { binary } from "../support/program.ts";
 import { canKillNodes, killNode, recoverOften, startNode } from "./citus-nodes.ts";
-import { possible } from "./pair.ts";
+import { possible, runCommand } from "./pair.ts";
 
 const [short, long] = againstCitus ? [5, 5] : [3, 10];
 /** How long records change: `CHANGES_MODEL_SECONDS` for a longer run. */
@@ -23,20 +26,38 @@ async function terminateBackends(database: string): Promise<void> {
   );
 }
 
+/** @returns the command of a later version, which has added a column */
+function makeNewerProgram(directory: TemporaryDirectory): readonly string[] {
+  const root = `${import.meta.dir}/../..`;
+  cpSync(`${root}/src`, directory.at("src"), { recursive: true });
+  for (const name of ["node_modules", "package.json"])
+    symlinkSync(`${root}/${name}`, directory.at(name));
+  const path = directory.at("src/postgres/whole/migrate.ts");
+  const migrations = "[splitStatements(tables)]";
+  const newer = '[splitStatements(tables), ["alter table orders add column note text"]]';
+  const source = readFileSync(path, "utf8");
+  expect(source).toContain(migrations);
+  writeFileSync(path, source.replace(migrations, newer));
+  return [process.execPath, directory.at("src/main.ts")];
+}
+
 const programs = findPrograms();
 const timeoutMs = (2 * SECONDS + 120) * 1000;
 
 test.if(possible && programs !== null)(
-  "The change feed has each change once, in order, when replicas and PostgreSQL are killed",
+  "The change feed has each change once, in order, when replicas and PostgreSQL are killed, and replicas upgraded",
   async () => {
-    await using instance = await makeInstance(programs ?? "", { fsync: "off" });
-    await instance.start();
+    using directory = makeDirectory();
+    await using instance = await startInstance(programs ?? "", { fsync: "off" });
     let turn = 0;
+    // Each replica is started again as the other version.
+    const newer = isLong ? makeNewerProgram(directory) : [binary];
     const world: World = {
       database: instance.url,
       processes: 2,
       hasSnapshots: true,
       seconds: SECONDS,
+      command: (starts) => (starts % 2 === 1 ? [binary] : newer),
       async killDatabase() {
         turn += 1;
         if (turn % 4 === 0) return terminateBackends(instance.url);
@@ -50,6 +71,17 @@ test.if(possible && programs !== null)(
       },
     };
     expect(await runChangesModel(world)).toBeGreaterThan(10 * SECONDS);
+    if (!isLong) return;
+    await runOn(instance.url, "select note from orders");
+    for (const command of [
+      "migrate",
+      "check",
+      "export orders",
+      `copy --to ${directory.at("c.db")}`,
+    ])
+      expect(await runCommand(instance.url, ...command.split(" ")), command).toMatchObject({
+        code: 0,
+      });
   },
   timeoutMs,
 );

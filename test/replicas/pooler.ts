@@ -37,17 +37,13 @@ const runAndRemove = `
   rm -rf "$directory"
 `;
 
-interface Pooler extends AsyncDisposable {
-  through(database: string): string;
-}
-
 /**
  * @param preparing settings with which it keeps prepared statements and accepts connection settings; by default it does
  * neither
  */
-export async function startPooler(url: string, preparing?: string): Promise<Pooler> {
+export async function startPooler(url: string, preparing?: string) {
   const directory = makeDirectoryOfNobody();
-  const port = await freePort();
+  const port = freePort();
   const server = new URL(url);
   const users = join(directory, "users.txt");
   writeFileSync(users, `"${server.username}" ""\n`);

@@ -67,17 +67,21 @@ function metBy({ met, run }: Batch, id: number): Met | undefined {
   return met.get(id) ?? run.met.get(id);
 }
 
-/** @returns the stored record that a record is, and the key by which that is known; `null` if it is new */
+/**
+ * A key that another record of the batch has given up still names the stored one: the order of the records must not decide.
+ * @returns the stored record that a record is, and the key by which that is known; `null` if it is new
+ */
 function recognize(batch: Batch, record: Record) {
-  const { rules, stored, created, updated } = batch;
+  const { rules, stored, created, updated, run } = batch;
   const { id } = record;
   if (id !== undefined) {
     const exists = metBy(batch, id) !== undefined || stored.get(id) !== null;
     return exists ? { id, key: ["id", String(id)] as const } : null;
   }
   for (const [at, key] of rules.keysOf(record).entries()) {
-    const owner = ownerOf(batch, key);
-    if (owner === null) continue;
+    const name = key.join(" ");
+    const owner = (batch.ids.get(name) || run.ids.get(name)) ?? stored.idOf(key);
+    if (!owner) continue;
     const row = created.get(owner) ?? updated.get(owner)?.after ?? stored.get(owner);
     // The other key is the reference: two people of another system can share an email.
     return at > 0 && row?.reference != null ? null : { id: owner, key };

@@ -126,7 +126,7 @@ onRoot("a server of another user opens what root has restored from its archive",
     await server.ended;
   };
   await serve();
-  // Over the previous database; beside its lock file alone.
+  // Over the previous database; next to its lock file alone.
   for (const hasPrevious of [true, false]) {
     if (!hasPrevious) rmSync(env.DATABASE_URL);
     const { code, stderr } = await runBinary(["restore", "--from", env.ARCHIVE_URL], env);

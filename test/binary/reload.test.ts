@@ -99,7 +99,7 @@ test("SIGHUP changes the certificate of new connections and completes requests i
 
 test("a renewed certificate is loaded without a signal when a link leads to both files of it", async () => {
   using directory = makeDirectory();
-  /** Replaces all files at once, as Kubernetes does. */
+  /** Replaces all files in one step, as Kubernetes does. */
   function lead(to: string, certificate: string, key: string): void {
     mkdirSync(directory.at(to));
     copyFileSync(`${fixtures}/${certificate}.crt`, directory.at(`${to}/tls.crt`));

@@ -14,8 +14,6 @@ import {
   orderFields,
   parsed,
   rename,
-  setFields,
-  time,
   userFields,
 } from "./open.ts";
 
@@ -34,10 +32,6 @@ async function pageOf(store: Store, query: Partial<ChangeQuery> = {}) {
 
 async function changesOf(store: Store, query: Partial<ChangeQuery> = {}): Promise<Change[]> {
   return (await pageOf(store, query)).changes;
-}
-
-async function idsOf(store: Store, query: Partial<ChangeQuery> = {}): Promise<number[]> {
-  return (await changesOf(store, query)).map(({ id }) => id);
 }
 
 async function expectDense(store: Store, count: number): Promise<void> {
@@ -84,77 +78,6 @@ export function changesContract(open: Open): void {
     }
   });
 
-  test("each write records one change with the record, its version and status, the token and the time", async () => {
-    await using it = await openWithClock(open);
-    const { users, orders } = it.store;
-    const user = parsed(await users.create(userFields(), null, "laptop"));
-    it.pass(1000);
-    const order = parsed(await orders.create(orderFields(user.id), null, 'a "b"'));
-    await users.update(user.id, (fields) => ({ ...fields, name: "Ann" }), null, null, "laptop");
-    for (const status of ["paid", "shipped", "delivered"] as const)
-      await orders.update(order.id, setFields({ status }), null, null, "shop");
-    const gone = parsed(await users.create(userFields(), null));
-    await users.update(gone.id, rename, null);
-    await users.remove(gone.id, null, null, "Zoë 😀");
-    const later = "2026-11-20T18:57:04.120Z";
-    const ofUser = { record_id: user.id, status: null };
-    const ofOrder = { record_id: order.id, created_at: later };
-    const ofGone = { record_id: gone.id, status: null, token: null, created_at: later };
-    expect(await changesOf(it.store)).toEqual([
-      { id: 1, type: "user.created", ...ofUser, version: 1, token: "laptop", created_at: time },
-      { id: 2, type: "order.created", ...ofOrder, version: 1, status: "pending", token: 'a "b"' },
-      { id: 3, type: "user.updated", ...ofUser, version: 2, token: "laptop", created_at: later },
-      { id: 4, type: "order.updated", ...ofOrder, version: 2, status: "paid", token: "shop" },
-      { id: 5, type: "order.updated", ...ofOrder, version: 3, status: "shipped", token: "shop" },
-      { id: 6, type: "order.updated", ...ofOrder, version: 4, status: "delivered", token: "shop" },
-      { id: 7, type: "user.created", ...ofGone, version: 1 },
-      { id: 8, type: "user.updated", ...ofGone, version: 2 },
-      { id: 9, type: "user.deleted", ...ofGone, version: 2, token: "Zoë 😀" },
-    ]);
-    await expectDense(it.store, 9);
-  });
-
-  test("a change has its fields in the order of the schema", async () => {
-    await using it = await openWithClock(open);
-    const { id, json } = await it.store.users.create(userFields(), null, "laptop");
-    const change =
-      `{"id":1,"type":"user.created","record_id":${id},"version":1,"status":null,` +
-      `"token":"laptop","created_at":"${time}"`;
-    expect((await list(it.store)).records).toBe(`${change}}`);
-    const withRecord = await list(it.store, { include: "record" });
-    expect(withRecord.records).toBe(`${change},"record":${json}}`);
-  });
-
-  test("an import records the records that it creates, at its own time and without a token", async () => {
-    await using it = await openWithClock(open);
-    const times = {
-      created_at: "2020-01-01T00:00:00.000Z",
-      updated_at: "2020-01-01T00:00:00.000Z",
-    };
-    const user: User = { id: 7, ...userFields(), version: 4, ...times };
-    const order: Order = { id: 5, ...orderFields(7), status: "shipped", version: 3, ...times };
-    await it.store.bulk.users.import([user, user, userFields()]);
-    await it.store.bulk.orders.import([order, { ...orderFields(7), reference: "a:1" }]);
-    const made = { token: null, created_at: time };
-    const placed = expect.any(Number);
-    expect(await changesOf(it.store)).toEqual([
-      { id: 1, type: "user.created", record_id: 7, version: 4, status: null, ...made },
-      { id: 2, type: "user.created", record_id: 8, version: 1, status: null, ...made },
-      { id: 3, type: "order.created", record_id: 5, version: 3, status: "shipped", ...made },
-      { id: 4, type: "order.created", record_id: placed, version: 1, status: "pending", ...made },
-    ]);
-    await expectDense(it.store, 4);
-  });
-
-  test("changes.list returns an empty page with first and last when there has been no change", async () => {
-    await using it = await openWithClock(open);
-    const { feed, ...page } = await pageOf(it.store);
-    expect(page).toEqual({ changes: [], total: 0, first: 1, last: 0 });
-    expect(feed).toMatch(/^[A-Za-z0-9]{1,64}$/);
-    expect((await pageOf(it.store, { after: 0, feed })).changes).toEqual([]);
-    await expectRejection(list(it.store, { after: 1 }), "changes_reset");
-  });
-
   test("changes.list has the records as they are now, large ones between others, when they are included", async () => {
     await using it = await openWithClock(open);
     const large = { text: "a".repeat(40_000) };
@@ -177,48 +100,6 @@ export function changesContract(open: Open): void {
     expect(changes.map(({ record }) => record)).toEqual(stored as any);
     const plain = changes.map(({ record: _, ...change }) => change);
     expect(plain).toEqual(await changesOf(it.store));
-  });
-
-  test("changes.deleteExpired deletes the oldest changes, and keeps the newest one", async () => {
-    await using it = await openWithClock(open);
-    await fill(it.store, 3);
-    it.pass(DAY_MS);
-    const middle = it.clock.time;
-    await fill(it.store, 2);
-    it.pass(DAY_MS);
-    await it.store.changes.deleteExpired(new Date(time));
-    await expectDense(it.store, 5);
-    await it.store.changes.deleteExpired(middle);
-    const { changes, feed, ...state } = await pageOf(it.store);
-    expect(changes.map(({ id }) => id)).toEqual([4, 5]);
-    expect(state).toEqual({ total: 2, first: 4, last: 5 });
-    expect(await idsOf(it.store, { offset: 1 })).toEqual([5]);
-    expect(await idsOf(it.store, { after: 3, feed })).toEqual([4, 5]);
-    for (const after of [0, 1, 2]) {
-      await expectRejection(
-        list(it.store, { after, feed }),
-        "changes_expired",
-        "changes before 4 are no longer kept: synchronize again",
-      );
-    }
-    expect(await it.store.check()).toEqual([]);
-    await it.store.changes.deleteExpired(new Date(it.clock.time.getTime() + DAY_MS));
-    expect(await pageOf(it.store)).toMatchObject({ total: 1, first: 5, last: 5 });
-    await fill(it.store, 1);
-    expect(await idsOf(it.store)).toEqual([5, 6]);
-    expect(await it.store.check()).toEqual([]);
-  });
-
-  test("changes.deleteExpired leaves consecutive changes when the clock has gone back", async () => {
-    await using it = await openWithClock(open);
-    const times = [0, 9, 1, 9, 2, 9];
-    for (const at of times) {
-      it.clock.time = new Date(Date.parse(time) + at * DAY_MS);
-      await newUser(it.store);
-    }
-    await it.store.changes.deleteExpired(new Date(Date.parse(time) + 5 * DAY_MS));
-    expect(await idsOf(it.store)).toEqual([2, 3, 4, 5, 6]);
-    expect(await it.store.check()).toEqual([]);
   });
 
   test("an import records each of many records once, and changes.deleteExpired deletes more changes than a transaction has", async () => {

@@ -1,9 +1,8 @@
 import { expect, test } from "bun:test";
 import type { BulkStore } from "../../src/domain/bulk.ts";
 import type { OrderImport, UserImport } from "../../src/domain/import-rules.ts";
-import { type Order, patchOrder } from "../../src/domain/order.ts";
+import { patchOrder } from "../../src/domain/order.ts";
 import type { Store } from "../../src/domain/store.ts";
-import type { User } from "../../src/domain/user.ts";
 import { listed } from "../support/listed.ts";
 import { all, newUser, type Open, openWithClock, orderFields, parsed } from "./open.ts";
 
@@ -22,89 +21,6 @@ const updateUsers = ({ bulk }: Store, ...users: UserImport[]) => update(bulk.use
 const updateOrders = ({ bulk }: Store, ...orders: OrderImport[]) => update(bulk.orders, orders);
 
 export function importUpdatesContract(open: Open): void {
-  test("an updating import changes a user that it recognizes by id, reference or email", async () => {
-    await using it = await openWithClock(open);
-    const { store } = it;
-    const ann = await newUser(store, { email: "ann@b.cd", reference: "1", metadata: { a: "1" } });
-    const bob = await newUser(store, { email: "bob@b.cd", name: "Bob" });
-    it.pass(1000);
-    const users: UserImport[] = [
-      { email: "ann.new@b.cd", reference: "1", name: "Ann" },
-      { email: "BOB@b.cd", reference: "2" },
-      { email: "cy@b.cd", reference: "3" },
-    ];
-    expect(outcomes(await updateUsers(store, ...users))).toEqual(["updated", "updated", "created"]);
-    const now = it.clock.time.toISOString();
-    const after = { version: 2, updated_at: now };
-    expect((await listed(store.users.list({ ...all, id: [1, 2] }))).rows).toEqual([
-      { ...ann, ...users[0], ...after },
-      { ...bob, ...users[1], ...after },
-    ]);
-    expect(outcomes(await updateUsers(store, ...users))).toEqual(users.map(() => "unchanged"));
-    const exported = { ...ann, name: "Anna", version: 9, created_at: now, updated_at: now };
-    expect(outcomes(await updateUsers(store, exported))).toEqual(["updated"]);
-    const { version, created_at, name } = parsed(await store.users.get(1)) ?? {};
-    expect([version, created_at, name]).toEqual([3, ann.created_at, "Anna"]);
-    expect(await store.check()).toEqual([]);
-    const { records } = await store.changes.list({ limit: 100, offset: 0, after: 2 });
-    const changes = JSON.parse(`[${records}]`);
-    expect(changes.map(({ type, record_id }: any) => `${type} ${record_id}`)).toEqual(
-      expect.arrayContaining(["user.updated 1", "user.updated 2", "user.created 3"]),
-    );
-    expect(changes).toHaveLength(4);
-  });
-
-  test("an updating import rejects a user when its email or reference is that of another one", async () => {
-    await using it = await openWithClock(open);
-    const { store } = it;
-    await newUser(store, { email: "ann@b.cd", reference: "1" });
-    await newUser(store, { email: "bob@b.cd", reference: "2" });
-    const users: UserImport[] = [
-      { email: "bob@b.cd", reference: "1" },
-      // Two people of another system can share an email.
-      { email: "bob@b.cd", reference: "3" },
-    ];
-    expect(await updateUsers(store, ...users)).toEqual(
-      users.map(() => ({ outcome: "rejected", reason: "email is already taken by user 2" })),
-    );
-  });
-
-  test("an updating import lets records exchange their keys in one batch", async () => {
-    await using it = await openWithClock(open);
-    const { store } = it;
-    const user = (reference: string, email: string) => ({ reference, email: `${email}@b.cd` });
-    for (const name of ["1", "2", "3", "4", "5", "6"]) await newUser(store, user(name, name));
-    const users = [
-      // Two exchange theirs, three do in a circle, and a new one gets what another gives up later.
-      ...[user("1", "2"), user("2", "1"), user("3", "4"), user("4", "5"), user("5", "3")],
-      ...[user("7", "6"), user("6", "new")],
-    ];
-    const changed = "updated updated updated updated updated created updated".split(" ");
-    expect(outcomes(await updateUsers(store, ...users))).toEqual(changed);
-    const same = users.map(() => "unchanged");
-    expect(outcomes(await updateUsers(store, ...users))).toEqual(same);
-    const { rows } = await listed(store.users.list(all));
-    const versions = (row: (typeof rows)[0]) => [row.reference, row.email, row.version];
-    expect(rows.map(versions)).toEqual([
-      ...[users[0], users[1], users[2], users[3], users[4], users[6]].map((one) => [
-        ...[one?.reference, one?.email, 2],
-      ]),
-      ["7", "6@b.cd", 1],
-    ] as never);
-    const [ann, bob] = rows as [User, User];
-    const exchanged = [
-      { ...ann, reference: bob.reference, email: bob.email },
-      { ...bob, reference: ann.reference, email: ann.email },
-    ];
-    expect(outcomes(await updateUsers(store, ...exchanged))).toEqual(["updated", "updated"]);
-    const orders: Order[] = [];
-    for (const reference of ["1", "2", "3"])
-      orders.push(parsed(await store.orders.create(orderFields(1, { reference }), null)));
-    const turned = orders.map((one, at) => ({ ...one, reference: `${((at + 1) % 3) + 1}` }));
-    expect(outcomes(await updateOrders(store, ...turned))).toEqual(turned.map(() => "updated"));
-    expect(await store.check()).toEqual([]);
-  });
-
   test("an updating import rejects an exchange of keys when one of them is not given up", async () => {
     await using it = await openWithClock(open);
     const { store } = it;

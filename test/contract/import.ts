@@ -76,16 +76,6 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("import and create continue after the highest id when an import has skipped ids", async () => {
-    await using it = await openWithClock(open);
-    expect(await importUser(it.store, oldUser(300_000))).toEqual(created);
-    expect((await newUser(it.store)).id).toBe(300_001);
-    expect(await importUser(it.store, oldUser(5))).toEqual(created);
-    expect((await newUser(it.store)).id).toBe(300_002);
-    expect(await idsOf(it.store, "users")).toEqual([5, 300_000, 300_001, 300_002]);
-    expect(await it.store.check()).toEqual([]);
-  });
-
   test("import returns unchanged when an equal record exists", async () => {
     await using it = await openWithClock(open);
     const user = oldUser(7, { name: "A", metadata: { a: "1", b: "2" } });

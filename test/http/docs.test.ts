@@ -15,7 +15,7 @@ const FILES: [path: string, type: string, source: string][] = [
 ];
 
 test.each(FILES)(
-  "%s is public, for GET and HEAD, has its source file, and no parameters, and is a 304 for who has it",
+  "%s is public, for GET and HEAD, has its source file, and no parameters, and is a 304 for a client that has it",
   async (path, type, file) => {
     const original = await Bun.file(`${import.meta.dir}/../../${file}`).text();
     for (const token of [null, "garbage", server.readToken]) {

@@ -33,8 +33,8 @@ const removeAll = 'while read -r path; do set -- "$@" "$path"; done; rm -rf -- "
 const shared: { watcher?: ReturnType<typeof startWatcher> } = {};
 
 /** Creates a temporary directory, deleted when it is disposed of, or else when this process has ended. */
-export function makeDirectory(): TemporaryDirectory {
-  const path = mkdtempSync(join(tmpdir(), "user-api-"));
+export function makeDirectory(parent = tmpdir()): TemporaryDirectory {
+  const path = mkdtempSync(join(parent, "user-api-"));
   shared.watcher ??= startWatcher(removeAll);
   shared.watcher.tell(path);
   return {

@@ -1,0 +1,109 @@
+/** A store in this process, with the clock of the history. */
+import { AppError } from "../../../src/base/error.ts";
+import { fingerprint } from "../../../src/domain/idempotency.ts";
+import type { Store, StoreOptions } from "../../../src/domain/store.ts";
+import { ifMatch } from "../../support/preconditions.ts";
+import {
+  AUTHOR,
+  type Call,
+  editOf,
+  fieldsOf,
+  type Outcome,
+  type Row,
+  type Write,
+} from "./reference.ts";
+import type { OpenPort, Port } from "./steps.ts";
+
+function write(store: Store, call: Write) {
+  const { method, table, id, body } = call;
+  const records: any = store[table];
+  const request = { owner: "owner", fingerprint: fingerprint(method, `${table}/${id}`, body) };
+  const key = call.key === null ? null : { ...request, key: call.key };
+  const preconditions = call.ifMatch === null ? null : ifMatch(call.ifMatch);
+  if (method === "POST") return records.create(fieldsOf(call), key, AUTHOR);
+  if (method === "DELETE") return records.remove(id, preconditions, key, AUTHOR);
+  return records.update(id, editOf(call), preconditions, key, AUTHOR);
+}
+
+async function run(store: Store, call: Call): Promise<Outcome> {
+  if (call.kind === "import") {
+    const { lines, update, dryRun } = call;
+    const results = await store.bulk[call.table].import(lines as never, { update, dryRun });
+    return { results: results.map(({ outcome }) => outcome) };
+  }
+  const records: any = store[call.table];
+  if (call.kind === "list") {
+    const { nextAfter, ...page } = await records.list(call.query);
+    return { ...page, ...(call.table !== "changes" && { nextAfter }) };
+  }
+  const record = await (call.kind === "write" ? write(store, call) : records.get(call.query.id));
+  if (record === null) return { code: "not_found" };
+  const { json, replayed = false } = record;
+  return call.kind === "get" ? { json } : { json, replayed };
+}
+
+export async function sendTo(store: Store, call: Call): Promise<Outcome> {
+  try {
+    return await run(store, call);
+  } catch (error) {
+    if (error instanceof AppError) return { code: error.code };
+    throw error;
+  }
+}
+
+/** All rows of a database, as the API shows them. */
+export async function inspect(store: Store): ReturnType<Port["inspect"]> {
+  const problems = await store.check();
+  return store.withCopySource(async (source) => {
+    const rowsOf = async (table: "users" | "orders") => {
+      const rows: Row[] = (await Array.fromAsync(source.read(table))).flat();
+      return rows.map(({ email_key: _, metadata, ...row }) => {
+        const items = table === "orders" && { items: JSON.parse(row.items) };
+        return { ...row, metadata: JSON.parse(metadata), ...items };
+      });
+    };
+    const keys = (await Array.fromAsync(source.read("idempotency_keys"))).flat();
+    return { problems, users: await rowsOf("users"), orders: await rowsOf("orders"), keys };
+  });
+}
+
+interface TestDatabase {
+  /** @param isFirst whether it is new */
+  open(options: Pick<StoreOptions, "now" | "monotonicMs">, isFirst: boolean): Promise<Store>;
+  remove(): void | Promise<void>;
+}
+
+export function storePort(
+  makeDatabase: () => TestDatabase | Promise<TestDatabase>,
+  hasMoments: boolean,
+): OpenPort {
+  return async (clock) => {
+    const { open, remove } = await makeDatabase();
+    const now = () => new Date(clock.nowMs);
+    async function openStore(isFirst: boolean): Promise<Store> {
+      const store = await open({ now, monotonicMs: () => clock.monotonicMs }, isFirst);
+      // As a server does when it starts. What has expired is known an hour later.
+      await store.deleteExpiredKeys();
+      return store;
+    }
+    let store = await openStore(true);
+    return {
+      hasClock: true,
+      hasMoments,
+      send: (call) => sendTo(store, call),
+      async restart() {
+        await store.close();
+        store = await openStore(false);
+      },
+      async expire(before) {
+        while (await store.deleteExpiredKeys());
+        while (await store.changes.deleteExpired(before));
+      },
+      inspect: () => inspect(store),
+      async close() {
+        await store.close();
+        await remove();
+      },
+    };
+  };
+}

@@ -85,7 +85,13 @@ export function createLog({ level, format, now, write }: LogOptions): Log {
   const threshold = logLevels.indexOf(level);
   const enabled = (severity: Severity) => logLevels.indexOf(severity) >= threshold;
   const formatter = format === "json" ? jsonFormatter : textFormatter;
-  const timestamp = () => now().toISOString();
+  /** Of the last line: a busy server writes many in one millisecond. */
+  let last = { ms: Number.NaN, text: "" };
+  function timestamp(): string {
+    const time = now();
+    if (time.getTime() !== last.ms) last = { ms: time.getTime(), text: time.toISOString() };
+    return last.text;
+  }
   const logAt = (severity: Severity) => (event: string, fields?: Fields) => {
     if (enabled(severity)) write(`${formatter.event(timestamp(), severity, event, fields)}\n`);
   };

@@ -23,9 +23,9 @@ export interface Call<Query = unknown, Params = unknown, Body = unknown, MaybeTo
   /** The body, until it is read; `null` for a request that has none, or has not waited yet. */
   incoming: ReturnType<typeof receive> | null;
   /** Id of the record in the response, for the log, as the rest. */
-  recordId?: number;
+  recordId: number | undefined;
   /** Time that the client has asked to wait, which is no part of the duration. */
-  waitedMs?: number;
+  waitedMs: number | undefined;
   /** Why the response is 401, or 503 because another server is the primary. */
   denial: AppError | null;
 }

@@ -45,6 +45,8 @@ export const orderParams = idSchema(
     description: "The id of the order, in base 10. A sign and leading zeros are allowed",
   },
   (text) => {
+    // Most ids: without `BigInt`, which takes longer than the rest.
+    if (/^[1-9]\d{0,14}$/.test(text)) return Number(text);
     const id = /^[+-]?\d+$/.test(text) ? BigInt(text) : null;
     if (id !== null && id === BigInt.asIntN(64, id))
       return id < 1n || id > Number.MAX_SAFE_INTEGER ? UNUSED_ID : Number(id);

@@ -16,13 +16,14 @@ type Outcome = number | "not_primary";
 const FAILURES = [500, 503];
 
 function createRequestMetrics() {
-  const all = new Map<string, ReturnType<typeof addSeries>>();
+  /** By route and method: one key made of both would have to be built for each request. */
+  const all = new Map<string, Map<string, ReturnType<typeof addSeries>>>();
 
   function addSeries(method: string, route: string) {
     const durationsS = createHistogram(DURATIONS_S);
     const byStatus = new Map<Outcome, number>(FAILURES.map((status) => [status, 0]));
     const series = { method, route, byStatus, durationsS };
-    all.set(`${method} ${route}`, series);
+    all.getOrInsertComputed(route, () => new Map()).set(method, series);
     return series;
   }
 
@@ -31,12 +32,12 @@ function createRequestMetrics() {
     addRoute: addSeries,
     /** @param route the pattern, not the path, so that the number of labels is bounded */
     observe(method: string, route: string, status: Outcome, durationMs: number): void {
-      const series = all.get(`${method} ${route}`) ?? addSeries(method, route);
+      const series = all.get(route)?.get(method) ?? addSeries(method, route);
       series.byStatus.set(status, (series.byStatus.get(status) ?? 0) + 1);
       series.durationsS.observe(durationMs / 1000);
     },
     families(): MetricFamily[] {
-      const series = [...all.values()];
+      const series = [...all.values()].flatMap((methods) => [...methods.values()]);
       return [
         {
           name: "http_requests_total",

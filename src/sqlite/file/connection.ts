@@ -54,7 +54,8 @@ export function requireSqlite(version: string): void {
 }
 
 export function countRows(db: Database, table: string): number {
-  return db.prepare<{ rows: number }, []>(`select count(*) as rows from ${table}`).get()?.rows ?? 0;
+  const query = `select count(*) as rows from ${table}`;
+  return withIoErrors(db, () => db.prepare<{ rows: number }, []>(query).get()?.rows ?? 0);
 }
 
 export function pragma(db: Database, name: string): number {

@@ -35,18 +35,16 @@ export function verifyDatabase(path: string): BackupSummary {
   // Not a read-only connection: SQLite does not verify CHECK constraints on one.
   using db = connect(path);
   db.run("pragma query_only = on");
-  return withIoErrors(db, () => {
-    requireCurrentSchema(db);
-    const [finding] = checkDatabase(db);
-    if (finding !== undefined) fail("operator", finding);
-    return {
-      users: countRows(db, "users"),
-      orders: countRows(db, "orders"),
-      tokens: countRows(db, "tokens"),
-      bytes: sizeOf(path),
-      warnings: [],
-    };
-  });
+  requireCurrentSchema(db);
+  const [finding] = checkDatabase(db);
+  if (finding !== undefined) fail("operator", finding);
+  return {
+    users: countRows(db, "users"),
+    orders: countRows(db, "orders"),
+    tokens: countRows(db, "tokens"),
+    bytes: sizeOf(path),
+    warnings: [],
+  };
 }
 
 /** @throws {AppError} operator if the copy fails. @throws the reason of `signal` if it is aborted */
@@ -120,7 +118,7 @@ function verifyCopy(path: string, version: number): Awaited<ReturnType<Backend["
     return verifyDatabase(path);
   }
   using copy = connectAtRest(path);
-  const [finding] = withIoErrors(copy, () => [...findInFile(copy)]);
+  const [finding] = withIoErrors(copy, () => findInFile(copy).take(1).toArray());
   if (finding !== undefined) fail("operator", finding);
   return { schema_version: version, bytes: sizeOf(path), warnings: [] };
 }

@@ -3,7 +3,10 @@ const SETTLING_MS = 60 * 60 * 1000;
 /** Corrections between two looks are smaller. */
 const STEP_MS = 10_000;
 
-/** A clock that is ahead must not delete anything. Call it once a minute. Its result, in ms, is 0 in the first hour. */
+/**
+ * For what expires: a clock that is ahead for a while must not delete anything. Call it at least once a minute.
+ * @returns a function that returns the time in ms, with steps forward an hour later; 0 in the first hour
+ */
 export function createSettledClock(nowMs: () => number, monotonicMs = () => performance.now()) {
   let [seenMs, believedMs, steppedMs] = [Number.NEGATIVE_INFINITY, Number.NEGATIVE_INFINITY, 0];
   return (): number => {

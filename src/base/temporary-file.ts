@@ -1,4 +1,7 @@
-/** A file gets its final name when it is complete and on disk. Until then, its name has the id of its process. */
+/**
+ * Temporary files. A file gets its final name when it is complete and on disk. Until then its name, or that of its
+ * directory, contains the id of the process that writes it, so that a later run can remove what killed processes left.
+ */
 import {
   closeSync,
   existsSync,

@@ -1,4 +1,7 @@
-/** In a directory that others can write to, they can put a link to any file, or a file that SQLite applies to a database. */
+/**
+ * Whose links and files are used. In a directory that others can write to, they can put a link, which leads to a file of
+ * the victim, or a file next to a database, which SQLite would apply to it.
+ */
 import { lstatSync, readlinkSync, statSync } from "node:fs";
 import { basename, dirname, isAbsolute, join } from "node:path";
 import { suffixes } from "./database-url.ts";
@@ -29,7 +32,12 @@ export function resolveLinks(path: string): string {
   return resolveLinks(isAbsolute(target) ? target : `${directory}/${target}`);
 }
 
-/** @param path without links; it need not exist. @throws {AppError} operator for a link, or a file of somebody else */
+/**
+ * Rejects files next to a database that another user may have put there.
+ * @param path without links; the database need not exist
+ * @throws {AppError} operator if one is a link, or belongs neither to this process nor to the owner of the database or,
+ * without one, of the directory
+ */
 export function requireOwnNeighbours(path: string): void {
   const find = (file: string) => lstatSync(file, { throwIfNoEntry: false });
   const original = find(path) ?? find(dirname(path));

@@ -1,6 +1,9 @@
 import { fail } from "../base/error.ts";
 
-/** `NaN` if no record ever has the tag. Weak ones match in `If-None-Match` only, `*` any record. @see RFC 9110 §8.8.3 */
+/**
+ * The versions of records: `NaN` if no record ever has this tag. Weak tags, such as `W/"1"`, match in `If-None-Match` only,
+ * and `*` matches every record that exists. @see RFC 9110 §8.8.3
+ */
 export type EntityTags = readonly { readonly version: number; readonly weak: boolean }[] | "*";
 
 /** `null` for a field that the request does not have. @see RFC 9110 §13.1 */

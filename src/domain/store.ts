@@ -46,7 +46,10 @@ export interface Store {
   archive(): ArchiveState | null;
   /** @returns whether writes are acknowledged here, as far as this server knows: not by a standby */
   isPrimary(): boolean;
-  /** @returns the age of a standby's data, or of a server that one may have replaced unnoticed, in seconds; else `null` */
+  /**
+   * @returns the age of the data of a standby, in seconds, and of a server from which a standby may have taken over without
+   * its knowledge; `null` for any other store
+   */
   secondsBehind(): number | null;
   /** Others can write meanwhile. @throws {AppError} operator if the rows cannot be read */
   withCopySource<Result>(work: (source: CopySource) => Promise<Result>): Promise<Result>;

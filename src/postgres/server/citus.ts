@@ -61,7 +61,10 @@ export async function countWorkers(session: Session): Promise<number> {
   return nodes.workers;
 }
 
-/** The new name of the sequence makes creates of running servers fail, which would leave out the index. */
+/**
+ * Distributes the tables of one server, with their rows. The new name of the sequence makes creates of servers that still
+ * take the tables for those of one server fail: they would leave out the index.
+ */
 export const distribution: readonly string[] = [
   "set local citus.shard_replication_factor to 1",
   sequentialMode,

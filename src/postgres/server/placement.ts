@@ -18,7 +18,10 @@ export interface Placement {
    * inserted by a statement of their own. `null` if it inserts the orders.
    */
   readonly insertIndex: string | null;
-  /** A CTE of a statement that moves orders: `$2` are ids, `input` has values, `written` the rows. `null` for none */
+  /**
+   * A CTE of a statement that gives orders other users or references. `$2` are their ids, `input` has their values, and
+   * `written` the orders, which it deletes and inserts. `null` if these columns are updated as any other.
+   */
   readonly updateIndex: string | null;
   /** A condition of a statement that changes orders, whose `$3` is an array of their users. */
   readonly ofUsers: string;

@@ -142,7 +142,11 @@ export interface RestoreTarget {
 export interface RestoredFile extends RestoreTarget, Disposable {
   /** @throws {AppError} operator if the database is damaged */
   verify(): void;
-  /** Gives it its name, in the place of the copy of a standby, and the marker for the file in this state with it. */
+  /**
+   * Gives it its name, in the place of what is there if that is the copy of a standby. The marker is valid from then on,
+   * whenever a crash happens.
+   * @param markerOf returns the marker for the file with this state
+   */
   publish(markerOf: (state: string) => ArchiveMarker): void;
 }
 

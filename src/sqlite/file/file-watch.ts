@@ -138,8 +138,9 @@ function findProblem(state: State): string | null {
 }
 
 /**
- * @param path of the open database, whose files exist
- * @param onChange called when a file is not in place, and when all are back, which those that were overwritten never are
+ * @param path path of the open database. Its files must exist.
+ * @param onChange called with the problem when a file is not in place, and with `null` when all are back. If a file was
+ * overwritten, the WAL does not belong to the database, and the problem remains.
  * @param lock of a server; `null` for a command
  * @param isCopy whether another thread, which uses the descriptors, overwrites the files
  */

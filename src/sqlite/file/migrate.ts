@@ -48,7 +48,10 @@ export function readEntries(scripts = migrations): readonly SchemaEntry[] {
   return entriesOf(db);
 }
 
-/** Compares the whole schema: a trigger, a view or a generated column would run with the statements of this program. */
+/**
+ * Compares the whole schema: a trigger, a view or a generated column would run with the statements of this program.
+ * @throws {AppError} operator if it is not the one after these migrations
+ */
 function requireSchema(db: Database, scripts: readonly string[]): void {
   const because = ({ name }: SchemaEntry, problem: string): never => {
     const what = quoteReadably(String(name).slice(0, 100));
@@ -79,8 +82,10 @@ export function readVersion(db: Database): number {
 
 /**
  * Call it before anything else is read: statements of this program rely on the schema.
- * @returns as {@link readVersion}
- * @throws {AppError} operator, also if the schema is newer than this program, or not that of its version
+ * @param available the migrations that this program knows
+ * @returns the schema version; 0 if the database is empty
+ * @throws {AppError} operator if the schema is newer than this program, or not that of its version, or if the database
+ * belongs to another application
  */
 export function findVersion(db: Database, available = migrations): number {
   // One snapshot: another process may commit the first migration meanwhile.

@@ -137,7 +137,7 @@ const shops: Readonly<Record<string, Shop>> = {
 
 const isSkipped = Bun.which("jq") === null || Bun.which("python3") === null;
 testIf(!isSkipped).each(Object.entries(shops))(
-  "%s: a shop moves in twice to the cent, and nobody and nothing is doubled or back",
+  "%s: a shop moves in twice with totals that agree, and no user or order is there twice or comes back",
   async (_, shop) => {
     using directory = makeDirectory();
     const orders = makeOrders();

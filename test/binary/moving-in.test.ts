@@ -103,7 +103,7 @@ describe.skipIf(isSkipped)(`docs/moving-in.md${isSkipped ? " (needs jq and curl)
     const orderOf = (fields: object, index: number) =>
       JSON.stringify({ ...orders[0], ...fields, id: index, number: `${index}` });
     writeOrders(directory, people.map(orderOf));
-    // A guest who has an account by now.
+    // A guest who has an account now.
     writeFileSync(directory.at("first.ndjson"), '{"email":"FAMILY@A.Example","name":"B"}\n');
     const first = "user-api import users first.ndjson\n";
     const parts = [copyRules, "set -e\n", first, importUsers, importOrders];

@@ -3,7 +3,7 @@ import { startCleanUp } from "../../src/cli/clean-up.ts";
 import type { Store } from "../../src/domain/store.ts";
 import { stopTime } from "../support/fake-time.ts";
 
-test("the cleanup begins again when the last one has ended, also if it has failed, and at once if more is left, until it is stopped", async () => {
+test("the cleanup begins again when the last one has ended, also if it has failed, and immediately if more is left, until it is stopped", async () => {
   using time = stopTime();
   const begun: Date[] = [];
   // The deletion of changes ends when the test says so, and whether more are left.

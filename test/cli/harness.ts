@@ -126,7 +126,7 @@ export function makeHarness(options: Options = {}) {
       stdin.chunks = [typeof input === "string" ? new TextEncoder().encode(input) : input];
       return begin(...args).ended;
     },
-    /** Runs a line of bash on the same database. In it, `"$@"` is the program, in processes of its own. */
+    /** Runs a line of bash on the same database. In it, `"$@"` is the program, in other processes. */
     shell(line: string) {
       const program = [process.execPath, `${import.meta.dir}/../../src/main.ts`];
       const env = { PATH: Bun.env["PATH"], ...variables };

@@ -100,7 +100,7 @@ export async function openPodman(archive: string) {
   ];
 
   /**
-   * Starts a server, with a token of its own unless the settings have API_TOKEN. Disposing of it removes the container, and
+   * Starts a server, with a new token unless the settings have API_TOKEN. Disposing of it removes the container, and
    * keeps a volume that has a name.
    */
   async function serve(options: RunOptions) {

@@ -52,7 +52,7 @@ describe.if(cluster !== null)("open", () => {
     }
   });
 
-  test("gives each process a name and settings of its own, apart from servers behind a pooler, unless the URL has them", async () => {
+  test("gives each process another name and its settings, apart from servers behind a pooler, unless the URL has them", async () => {
     await using world = await makeHarness();
     const nameWith = (parameters: string, mode: StoreOptions["mode"]) =>
       connect({ databaseUrl: world.url + parameters, mode }).settings["application_name"];

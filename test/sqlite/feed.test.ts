@@ -66,7 +66,7 @@ test("the feed continues when the server has been killed", async () => {
   expect(await serve(path)).toBe(feed);
 });
 
-test("a restored database and a copy have the changes, and feeds of their own", async () => {
+test("a restored database and a copy have the changes, and new feeds", async () => {
   using directory = makeDirectory();
   const { path, feed } = await makeServed(directory);
   const [from, copy] = [directory.at("backup.db"), directory.at("copy.db")];

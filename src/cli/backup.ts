@@ -5,7 +5,7 @@ import { isTimeInName, timeInName } from "../base/time-in-name.ts";
 import { invalidValue } from "../domain/config.ts";
 import type { BackupSummary } from "../domain/store.ts";
 import { formatCounts } from "./count-text.ts";
-import { type CommandSystem, type JsonOption, printResult, stopSignal } from "./files/system.ts";
+import { type CommandSystem, type JsonOption, printResult, stopSignal } from "./system/system.ts";
 
 function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`;

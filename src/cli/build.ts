@@ -1,5 +1,5 @@
 import { version } from "../../package.json" with { type: "json" };
-import { type JsonOption, printResult, type System } from "./files/system.ts";
+import { type JsonOption, printResult, type System } from "./system/system.ts";
 
 /** From scripts/build.sh. It is not defined if the program runs from source. */
 declare const BUILD_COMMIT: string | undefined;

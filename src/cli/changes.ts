@@ -2,7 +2,7 @@ import { fail } from "../base/error.ts";
 import { type ChangeQuery, type ChangeStore, startOf } from "../domain/change.ts";
 import { invalidValue } from "../domain/config.ts";
 import { formatNdjson } from "./files/ndjson.ts";
-import { type CommandSystem, stopSignal, withStore } from "./files/system.ts";
+import { type CommandSystem, stopSignal, withStore } from "./system/system.ts";
 
 const PAGE_SIZE = 200;
 

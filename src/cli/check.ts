@@ -1,7 +1,7 @@
 import { redactPassword } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
 import { formatCount } from "./count-text.ts";
-import { type CommandSystem, type JsonOption, printResult, withStore } from "./files/system.ts";
+import { type CommandSystem, type JsonOption, printResult, withStore } from "./system/system.ts";
 
 /** A server may be running. @throws {AppError} operator if the database has problems, which are printed */
 export async function checkStore(system: CommandSystem, { json }: JsonOption): Promise<void> {

@@ -7,7 +7,6 @@ import { checkStore } from "./check.ts";
 import { copyStore } from "./copy.ts";
 import { exportTable } from "./export.ts";
 import { bulkTables, fileFormats } from "./files/file-format.ts";
-import type { CommandSystem } from "./files/system.ts";
 import { checkHealth } from "./health.ts";
 import { importTable } from "./import.ts";
 import { migrateStore } from "./migrate.ts";
@@ -15,6 +14,7 @@ import { printDocument } from "./openapi.ts";
 import { erasePerson, exportPerson } from "./person.ts";
 import { checkArchive, listArchive, promoteArchive, restoreBackup } from "./restore.ts";
 import { serve } from "./serve.ts";
+import type { CommandSystem } from "./system/system.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
 
 type Commands = Readonly<Record<string, CommandDefinition>>;

@@ -11,7 +11,7 @@ import { formatCount } from "./count-text.ts";
 import { csvFormatter } from "./files/csv.ts";
 import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
 import { formatNdjson } from "./files/ndjson.ts";
-import { type CommandSystem, withStore } from "./files/system.ts";
+import { type CommandSystem, withStore } from "./system/system.ts";
 
 const PAGE_SIZE = 1000;
 

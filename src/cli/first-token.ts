@@ -3,7 +3,7 @@ import { fail, messageOf, shellWord } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
 import type { Config } from "../domain/config.ts";
 import { hashToken, newToken, storeToken, type TokenStore } from "../domain/token.ts";
-import type { CommandSystem } from "./files/system.ts";
+import type { CommandSystem } from "./system/system.ts";
 
 /** @param url an address that works on this machine, or `unix:` and a path */
 function welcome(token: string, url: string, createToken: string): string {

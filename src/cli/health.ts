@@ -1,7 +1,7 @@
 import { connectionProblem, fail, fileProblem, messageOf } from "../base/error.ts";
 import type { Config } from "../domain/config.ts";
 import { isSocketPath } from "../domain/settings.ts";
-import type { CommandSystem } from "./files/system.ts";
+import type { CommandSystem } from "./system/system.ts";
 
 const TIMEOUT_MS = 2_000;
 

@@ -30,7 +30,7 @@ import {
   TEXT_FIELD,
 } from "./files/file-format.ts";
 import { readNdjson } from "./files/ndjson.ts";
-import { type CommandSystem, type OutputStream, withStore } from "./files/system.ts";
+import { type CommandSystem, type OutputStream, withStore } from "./system/system.ts";
 
 /** Unknown fields that are listed, and reasons of rejections, each with its first record. Others are only counted. */
 const MAX_LISTED = 20;

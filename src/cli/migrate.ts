@@ -2,7 +2,7 @@ import { redactPassword } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
 import type { DistributeStore } from "../domain/store.ts";
 import { formatCount } from "./count-text.ts";
-import { type CommandSystem, withStore } from "./files/system.ts";
+import { type CommandSystem, withStore } from "./system/system.ts";
 
 async function distributeStore(
   { stderr, stdout }: CommandSystem,

@@ -5,7 +5,7 @@ import type { Store } from "../domain/store.ts";
 import { eraseUser, type User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
 import { readRecords } from "./export.ts";
-import { type CommandSystem, withStore } from "./files/system.ts";
+import { type CommandSystem, withStore } from "./system/system.ts";
 
 /** What a command cannot reach, or must not change. docs/personal-data.md has the details. */
 const REMAINING = `Not erased:

@@ -5,7 +5,7 @@ import { type Flags, readConfig } from "../domain/config.ts";
 import { flagOf, type SettingName, settings, variableOf } from "../domain/settings.ts";
 import { versionText } from "./build.ts";
 import { type CommandDefinition, rootCommand } from "./commands.ts";
-import type { System } from "./files/system.ts";
+import type { System } from "./system/system.ts";
 
 const USAGE_EXIT_CODE = 2;
 

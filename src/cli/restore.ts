@@ -4,7 +4,7 @@ import { readTime, readUrl } from "../domain/config.ts";
 import type { RestoreOptions } from "../domain/store.ts";
 import { describeResult, describeWarnings } from "./backup.ts";
 import { formatCounts } from "./count-text.ts";
-import { type CommandSystem, type JsonOption, printResult } from "./files/system.ts";
+import { type CommandSystem, type JsonOption, printResult } from "./system/system.ts";
 
 export interface RestoreFlags {
   readonly from?: string;

@@ -13,11 +13,11 @@ import { listen } from "../http/server.ts";
 import { readTls, validityOf } from "../http/tls.ts";
 import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
-import { type CommandSystem, nameDatabase, type StopReason, stopSignal } from "./files/system.ts";
-import { removeStaleSocket } from "./files/unix-socket.ts";
 import { printFirstToken, requireOwnApiToken } from "./first-token.ts";
 import { localUrl } from "./health.ts";
 import { startReloading } from "./reload.ts";
+import { type CommandSystem, nameDatabase, type StopReason, stopSignal } from "./system/system.ts";
+import { removeStaleSocket } from "./system/unix-socket.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 

@@ -11,7 +11,7 @@ import {
   storeToken,
   type Token,
 } from "../domain/token.ts";
-import { type CommandSystem, type JsonOption, printResult, withStore } from "./files/system.ts";
+import { type CommandSystem, type JsonOption, printResult, withStore } from "./system/system.ts";
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;

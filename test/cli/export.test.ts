@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
 import { fail } from "../../src/base/error.ts";
-import { openOutput } from "../../src/cli/files/streams.ts";
+import { openOutput } from "../../src/cli/system/streams.ts";
 import { expectThrown } from "../support/expect-error.ts";
 import {
   failed,

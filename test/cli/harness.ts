@@ -3,7 +3,7 @@ import { expect } from "bun:test";
 import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import type { Environment } from "../../src/base/secret.ts";
-import { openInput } from "../../src/cli/files/streams.ts";
+import { openInput } from "../../src/cli/system/streams.ts";
 import type { Backend, Store } from "../../src/domain/store.ts";
 import { backendOf } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";

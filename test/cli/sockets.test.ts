@@ -1,6 +1,6 @@
 // What the calls do to connections is tested on the binary, in open-files.test.ts and reload.test.ts.
 import { expect, test } from "bun:test";
-import { closeIdle } from "../../src/cli/files/sockets.ts";
+import { closeIdle } from "../../src/cli/system/sockets.ts";
 import { runProgram } from "../support/program.ts";
 
 const onLinux = test.if(process.platform === "linux");

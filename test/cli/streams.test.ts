@@ -1,7 +1,7 @@
 // Standard streams: pipes whose readers are slow or gone, and a real terminal, where stdout and stderr are mixed.
 import { expect, test } from "bun:test";
 import { closeSync, constants, existsSync, openSync, readdirSync } from "node:fs";
-import { writeOutput } from "../../src/cli/files/streams.ts";
+import { writeOutput } from "../../src/cli/system/streams.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { fillDatabase } from "../support/fill.ts";
 import { runProgram } from "../support/program.ts";

@@ -1,5 +1,5 @@
-import { openInput, openOutput } from "../../src/cli/files/streams.ts";
-import type { StopReason, System } from "../../src/cli/files/system.ts";
+import { openInput, openOutput } from "../../src/cli/system/streams.ts";
+import type { StopReason, System } from "../../src/cli/system/system.ts";
 import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/main.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
 import { LISTENING, type Outcome } from "./program.ts";

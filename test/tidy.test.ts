@@ -81,7 +81,7 @@ const packagesOf: Record<string, RegExp> = {
   // Settings and object storage have secrets.
   "src/base/secret.ts": /^node:fs$/,
   "src/base/email.ts": /^node:url$/,
-  "src/http/tls.ts": /^node:(crypto|tls)$/,
+  "src/http/connections/tls.ts": /^node:(crypto|tls)$/,
   // Asks SQLite what it does not report: the error of a read of the WAL.
   "src/sqlite/file/errors.ts": /^bun:(ffi|sqlite)$/,
   // Bounds the size of what it expands, which Bun's own function does not.

@@ -12,7 +12,7 @@ import { requestIdOf, requireHost } from "./input/headers.ts";
 import type { ReserveWrite } from "./limits/memory.ts";
 import type { createRateLimiter } from "./limits/rate-limit.ts";
 import type { ResponseBody } from "./output/bodies.ts";
-import { errorBody, type LogServerError } from "./output/errors.ts";
+import { errorBody, type LogServerError } from "./output/error-responses.ts";
 import { respond } from "./respond.ts";
 import type { Route, Services } from "./routes/route.ts";
 import type { Unmatched } from "./unmatched.ts";

@@ -3,9 +3,9 @@ import { createExpiryLog } from "../base/expiry.ts";
 import type { Config } from "../domain/config.ts";
 import { isSocketPath } from "../domain/settings.ts";
 import { createApp } from "./app.ts";
-import { connectionsOf, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
+import { connectionsOf, IDLE_TIMEOUT_S, type Servers } from "./connections/connections.ts";
+import { readTls, type Tls, validityOf } from "./connections/tls.ts";
 import type { AppOptions } from "./routes/route.ts";
-import { readTls, type Tls, validityOf } from "./tls.ts";
 
 /** On a Unix socket, Bun ignores the timeout of a single request. Longer than a client may wait for changes. */
 const SOCKET_IDLE_TIMEOUT_S = 90;

@@ -1,7 +1,7 @@
 // deploy/Caddyfile, deploy/nginx.conf and deploy/haproxy.cfg, with the real proxies if they are installed.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { connect } from "node:tls";
-import { IDLE_TIMEOUT_S } from "../../src/http/limits/connections.ts";
+import { IDLE_TIMEOUT_S } from "../../src/http/connections/connections.ts";
 import { startServer, type TestServer } from "../http/server.ts";
 import { freePort } from "../postgres/instance.ts";
 import { makeDirectory } from "../support/directory.ts";

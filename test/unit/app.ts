@@ -1,8 +1,8 @@
 import { readConfig } from "../../src/domain/config.ts";
 import { createReplaceableStore } from "../../src/domain/replaceable-store.ts";
 import { createApp } from "../../src/http/app.ts";
-import { connectionsOf } from "../../src/http/limits/connections.ts";
-import { createDrain } from "../../src/http/limits/drain.ts";
+import { connectionsOf } from "../../src/http/connections/connections.ts";
+import { createDrain } from "../../src/http/connections/drain.ts";
 import { createMetrics } from "../../src/http/metrics/metrics.ts";
 
 /** An app without a server, whose log is silent unless parts of it are given. */

@@ -1,7 +1,7 @@
 import { expect, spyOn, test } from "bun:test";
 import { createExpiryLog } from "../../src/base/expiry.ts";
 import { hashToken, newToken, type Token } from "../../src/domain/token.ts";
-import { createAuthenticator } from "../../src/http/limits/authentication.ts";
+import { createAuthenticator } from "../../src/http/input/authentication.ts";
 import { expectRejection } from "../support/expect-error.ts";
 
 const MINUTE_MS = 60_000;

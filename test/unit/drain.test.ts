@@ -1,5 +1,5 @@
 import { expect, spyOn, test } from "bun:test";
-import { createDrain } from "../../src/http/limits/drain.ts";
+import { createDrain } from "../../src/http/connections/drain.ts";
 
 test("drain closes connections and aborts its signal when it has started", async () => {
   const drain = createDrain();

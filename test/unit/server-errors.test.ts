@@ -3,7 +3,7 @@ import { AppError, type ErrorCode } from "../../src/base/error.ts";
 import { errorKinds } from "../../src/base/error-kinds.ts";
 import { createLog } from "../../src/base/log.ts";
 import type { UncheckedCall } from "../../src/http/input/call.ts";
-import { createServerErrorLog, errorBody } from "../../src/http/output/errors.ts";
+import { createServerErrorLog, errorBody } from "../../src/http/output/error-responses.ts";
 
 /** Like an AppError, but not one. */
 const fields = { name: "AppError", code: "email_taken", message: "hunter2", problems: [] };

@@ -2,7 +2,7 @@
 import { afterAll, expect, spyOn, test } from "bun:test";
 import { createReplaceableStore } from "../../src/domain/replaceable-store.ts";
 import { newToken } from "../../src/domain/token.ts";
-import { createDrain } from "../../src/http/limits/drain.ts";
+import { createDrain } from "../../src/http/connections/drain.ts";
 import { newUser } from "../contract/open.ts";
 import { document, expectDocumented } from "../http/documented.ts";
 import { openDatabase } from "../sqlite/open-database.ts";

@@ -7,7 +7,7 @@ import { yieldToEventLoop } from "../../base/event-loop.ts";
 import { LARGE_PAGE_BYTES, MAX_PAGE_BYTES, NO_ROOM } from "../../domain/page.ts";
 import { MAX_RECORD_BYTES } from "../../domain/record.ts";
 import type { ClientId } from "../../domain/token.ts";
-import type { Connections } from "./connections.ts";
+import type { Connections } from "../connections/connections.ts";
 
 const MAX_WRITE_BYTES = 2 ** 24;
 /** A write counts at least this much, which allows 4,096 of them. */

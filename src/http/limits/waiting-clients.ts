@@ -3,7 +3,7 @@ import { yieldToEventLoop } from "../../base/event-loop.ts";
 import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
 import type { ChangeStore } from "../../domain/change.ts";
 import type { ClientId } from "../../domain/token.ts";
-import type { Drain } from "./drain.ts";
+import type { Drain } from "../connections/drain.ts";
 import { createShares } from "./memory.ts";
 import { MAX_TURN_MS } from "./yielding.ts";
 

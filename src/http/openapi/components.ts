@@ -5,7 +5,7 @@ import { KEY_LIFETIME_MS } from "../../domain/idempotency.ts";
 import { ENTITY_TAGS, IDEMPOTENCY_KEY } from "../input/headers.ts";
 import { JSON_TYPE, type JsonSchema, PATCH_TYPES, TEXT_TYPE } from "../input/input.ts";
 import { errorEnvelope, REVALIDATE } from "../output/bodies.ts";
-import { hasServiceDoc, serviceDoc } from "../output/errors.ts";
+import { hasServiceDoc, serviceDoc } from "../output/error-responses.ts";
 
 export function ref(kind: "schemas" | "headers" | "responses", name: string): JsonSchema {
   return { $ref: `#/components/${kind}/${name}` };

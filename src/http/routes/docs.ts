@@ -5,7 +5,7 @@ import pageStyle from "../docs/page.css" with { type: "file" };
 import page from "../docs/page.html" with { type: "file" };
 import pageScript from "../docs/page.js" with { type: "file" };
 import type { UncheckedCall } from "../input/call.ts";
-import { docsPath } from "../output/errors.ts";
+import { docsPath } from "../output/error-responses.ts";
 import { route, routesAt } from "./route.ts";
 
 /** Listed one by one, because no other path under `/api/v1/docs` is public. */

@@ -1,9 +1,9 @@
 import { X509Certificate } from "node:crypto";
 import { createSecureContext } from "node:tls";
-import { fail, fileProblem, messageOf } from "../base/error.ts";
-import type { Validity } from "../base/expiry.ts";
-import { readSettingFile } from "../base/secret.ts";
-import type { Config } from "../domain/config.ts";
+import { fail, fileProblem, messageOf } from "../../base/error.ts";
+import type { Validity } from "../../base/expiry.ts";
+import { readSettingFile } from "../../base/secret.ts";
+import type { Config } from "../../domain/config.ts";
 
 /** Options of Bun's server; `tls` is missing without a certificate. */
 export type Tls = { readonly tls?: { readonly cert: string; readonly key: string } };

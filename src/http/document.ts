@@ -16,10 +16,11 @@ import {
 import {
   commonErrors,
   type Detail,
+  isPublic,
+  type RouteEntry,
   recordHeaders,
   type SuccessResponse,
 } from "./openapi/detail.ts";
-import { isPublic, type RouteEntry } from "./routes/route.ts";
 
 const description = `
 Users and their orders, as JSON over HTTP.

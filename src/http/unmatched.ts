@@ -5,9 +5,9 @@
 import { AppError, fail } from "../base/error.ts";
 import { UNKNOWN_ROUTE } from "../base/log.ts";
 import type { UncheckedCall } from "./input/call.ts";
+import { isPublic, type RouteEntry } from "./openapi/detail.ts";
 import type { Cors } from "./output/cors.ts";
 import { docsPath, errorBody } from "./output/error-responses.ts";
-import { isPublic, type RouteEntry } from "./routes/route.ts";
 
 /** `new URL` throws if `Host` is invalid. */
 function pathOf(url: string): string {

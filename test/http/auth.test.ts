@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { hashToken, newToken } from "../../src/domain/token.ts";
 import { allRoutes } from "../../src/http/app.ts";
-import { isPublic, type RouteEntry } from "../../src/http/routes/route.ts";
+import { isPublic, type RouteEntry } from "../../src/http/openapi/detail.ts";
 import { withStore } from "../support/open-store.ts";
 import { operations } from "./exercise.ts";
 import { expectError, expectUnauthorised, newUser, stored } from "./make.ts";

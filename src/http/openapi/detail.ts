@@ -40,6 +40,19 @@ export interface RouteDefinition {
   readonly detail?: Detail;
 }
 
+export interface RouteEntry<Defined = { readonly definition: RouteDefinition }> {
+  readonly method: string;
+  readonly path: string;
+  readonly hooks: {
+    readonly detail: { readonly tags: readonly string[] };
+    readonly defined: Defined;
+  };
+}
+
+export function isPublic({ hooks }: RouteEntry): boolean {
+  return hooks.defined.definition.public === true;
+}
+
 /** The errors of all routes; and of those that need a token, scopes, or have a body. */
 export const commonErrors = {
   all: ["validation_failed", "method_not_allowed", "expectation_failed", "internal"],

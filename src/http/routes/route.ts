@@ -19,7 +19,7 @@ import type { ResponseMemory } from "../limits/memory.ts";
 import type { WaitingClients } from "../limits/waiting-clients.ts";
 import type { YieldToClients } from "../limits/yielding.ts";
 import type { Metrics } from "../metrics/metrics.ts";
-import type { RouteDefinition } from "../openapi/detail.ts";
+import type { RouteDefinition, RouteEntry } from "../openapi/detail.ts";
 import type { JsonBlob, ResponseBody } from "../output/bodies.ts";
 import type { Cors } from "../output/cors.ts";
 import type { ClientRoute, Input } from "./typed-client.ts";
@@ -89,24 +89,11 @@ export function route<const Definition extends RouteDefinition, Body extends Res
   return [handle.bind(null), hooks] as const;
 }
 
-export interface RouteEntry {
-  readonly method: string;
-  readonly path: string;
-  readonly hooks: {
-    readonly detail: { readonly tags: readonly string[] };
-    readonly defined: Route;
-  };
-}
-
 /** @throws if a route of the Elysia instance was not made by `route`: it would have no checks */
-export function routesOf({ routes }: Pick<AnyElysia, "routes">): readonly RouteEntry[] {
+export function routesOf({ routes }: Pick<AnyElysia, "routes">): readonly RouteEntry<Route>[] {
   // Elysia's type of `hooks` is `any`.
   for (const { method, path, hooks } of routes) {
     if (hooks.defined === undefined) throw new Error(`${method} ${path} is not made by route()`);
   }
   return routes;
-}
-
-export function isPublic({ hooks }: RouteEntry): boolean {
-  return hooks.defined.definition.public === true;
 }

@@ -2,9 +2,9 @@
  * The OpenAPI document. It is built on first use, to keep startup fast.
  * @see https://spec.openapis.org/oas/v3.1.0
  */
-import type { ErrorCode } from "../base/error.ts";
-import { errorKinds } from "../base/error-kinds.ts";
-import { type InputSchema, JSON_TYPE, type JsonSchema, PATCH_TYPE } from "./input/input.ts";
+import type { ErrorCode } from "../../base/error.ts";
+import { errorKinds } from "../../base/error-kinds.ts";
+import { type InputSchema, JSON_TYPE, type JsonSchema, PATCH_TYPE } from "../input/input.ts";
 import {
   errorResponseDoc,
   errorSchemas,
@@ -12,7 +12,7 @@ import {
   headers,
   ref,
   withCommonHeaders,
-} from "./openapi/components.ts";
+} from "./components.ts";
 import {
   commonErrors,
   type Detail,
@@ -20,7 +20,7 @@ import {
   type RouteEntry,
   recordHeaders,
   type SuccessResponse,
-} from "./openapi/detail.ts";
+} from "./detail.ts";
 
 const description = `
 Users and their orders, as JSON over HTTP.

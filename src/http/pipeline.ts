@@ -9,13 +9,11 @@ import { requireScopes, type Token } from "../domain/token.ts";
 import { expectedBytes, readBody, receive } from "./input/body.ts";
 import type { UncheckedCall } from "./input/call.ts";
 import { requestIdOf, requireHost } from "./input/headers.ts";
-import type { ReserveWrite } from "./limits/memory.ts";
-import type { createRateLimiter } from "./limits/rate-limit.ts";
 import type { ResponseBody } from "./output/bodies.ts";
-import { errorBody, type LogServerError } from "./output/error-responses.ts";
+import { errorBody } from "./output/error-responses.ts";
 import { respond } from "./respond.ts";
-import type { Route, Services } from "./routes/route.ts";
-import type { Unmatched } from "./unmatched.ts";
+import type { Route } from "./routes/route.ts";
+import type { Services } from "./routes/services.ts";
 
 function isWrite(method: string): boolean {
   return method !== "GET" && method !== "HEAD";
@@ -38,22 +36,15 @@ function requireFieldsOfMethod({ method, headers }: Request): void {
 /** The status of a request whose client has disconnected, as in the log of nginx. It gets no response. */
 const DISCONNECTED = 499;
 
-export interface Pipeline extends Services {
-  readonly unmatched: Unmatched;
-  readonly requireWithinRate: ReturnType<typeof createRateLimiter>;
-  readonly reserveWrite: ReserveWrite;
-  readonly logServerError: LogServerError;
-}
-
-function identify(pipeline: Pipeline, call: UncheckedCall): MaybePromise<Token> {
+function identify(services: Services, call: UncheckedCall): MaybePromise<Token> {
   const { method, headers } = call.request;
   const authorization = headers.get("authorization") ?? "";
-  const token = pipeline.authenticate(authorization);
+  const token = services.authenticate(authorization);
   // Bun drops the body of a GET.
   if (!(token instanceof Promise) || !isWrite(method)) return token;
   // Its error must not be unhandled if there is no room for the body.
   token.catch(() => {});
-  call.incoming = receive(pipeline.reserveWrite, call.request, pipeline.clientOf(authorization));
+  call.incoming = receive(services.reserveWrite, call.request, services.clientOf(authorization));
   return token;
 }
 
@@ -65,28 +56,28 @@ function admit(call: UncheckedCall, token: Token | null): void {
   requireHost(headers.get("host"));
 }
 
-async function handleUnmatched(pipeline: Pipeline, call: UncheckedCall): Promise<ResponseBody> {
-  const { unmatched } = pipeline;
-  admit(call, unmatched.needsToken(call) ? await identify(pipeline, call) : null);
+async function handleUnmatched(services: Services, call: UncheckedCall): Promise<ResponseBody> {
+  const { unmatched } = services;
+  admit(call, unmatched.needsToken(call) ? await identify(services, call) : null);
   return unmatched.handle(call);
 }
 
 function handleRoute(
-  pipeline: Pipeline,
+  services: Services,
   call: UncheckedCall,
   route: Route,
 ): MaybePromise<ResponseBody> {
   // Before its token is looked up.
-  if (pipeline.config.standby && route.definition.scopes) requireRecent(pipeline.store);
-  const token = route.definition.public ? null : identify(pipeline, call);
+  if (services.config.standby && route.definition.scopes) requireRecent(services.store);
+  const token = route.definition.public ? null : identify(services, call);
   // Not `andThen`: JavaScriptCore could not inline a call that all routes share.
   return token instanceof Promise
-    ? token.then((found) => authorize(pipeline, call, route, found))
-    : authorize(pipeline, call, route, token);
+    ? token.then((found) => authorize(services, call, route, found))
+    : authorize(services, call, route, token);
 }
 
 function authorize(
-  pipeline: Pipeline,
+  services: Services,
   call: UncheckedCall,
   route: Route,
   token: Token | null,
@@ -94,14 +85,14 @@ function authorize(
   admit(call, token);
   if (token !== null) {
     if (route.definition.scopes) requireScopes(token, route.definition.scopes);
-    pipeline.requireWithinRate(token.hash);
+    services.requireWithinRate(token.hash);
   }
-  return isWrite(call.request.method) ? write(pipeline, call, route) : read(pipeline, call, route);
+  return isWrite(call.request.method) ? write(services, call, route) : read(services, call, route);
 }
 
-/** @see YieldToClients. The promise rejects if the client has disconnected. */
-function yieldToOthers(pipeline: Pipeline, call: UncheckedCall): Promise<void> | null {
-  const turn = pipeline.yieldToClients(call.token?.hash ?? null);
+/** @see createYieldToClients. The promise rejects if the client has disconnected. */
+function yieldToOthers(services: Services, call: UncheckedCall): Promise<void> | null {
+  const turn = services.yieldToClients(call.token?.hash ?? null);
   if (turn === null) return null;
   return turn.then(() => {
     // A client could keep the server busy with requests whose responses it does not wait for.
@@ -109,51 +100,51 @@ function yieldToOthers(pipeline: Pipeline, call: UncheckedCall): Promise<void> |
   });
 }
 
-function read(pipeline: Pipeline, call: UncheckedCall, route: Route): MaybePromise<ResponseBody> {
-  const turn = yieldToOthers(pipeline, call);
+function read(services: Services, call: UncheckedCall, route: Route): MaybePromise<ResponseBody> {
+  const turn = yieldToOthers(services, call);
   const body =
     turn === null
-      ? callHandler(pipeline, call, route)
-      : turn.then(() => callHandler(pipeline, call, route));
-  if (!pipeline.config.standby || !route.definition.scopes) return body;
+      ? callHandler(services, call, route)
+      : turn.then(() => callHandler(services, call, route));
+  if (!services.config.standby || !route.definition.scopes) return body;
   return andThen(body, (made) => {
     // That of what was read (RFC 9111 §5.1).
-    const seconds = requireRecent(pipeline.store);
+    const seconds = requireRecent(services.store);
     if (seconds !== null) call.head.headers["age"] = String(Math.ceil(seconds));
     return made;
   });
 }
 
-async function write(pipeline: Pipeline, call: UncheckedCall, route: Route): Promise<ResponseBody> {
+async function write(services: Services, call: UncheckedCall, route: Route): Promise<ResponseBody> {
   const { request, token } = call;
-  if (pipeline.config.readOnly) fail("unavailable", "the server is read-only at the moment");
-  if (pipeline.config.standby && pipeline.store.secondsBehind() !== null) failNotPrimary();
+  if (services.config.readOnly) fail("unavailable", "the server is read-only at the moment");
+  if (services.config.standby && services.store.secondsBehind() !== null) failNotPrimary();
   const client = token?.hash ?? null;
-  if (call.incoming === null) call.incoming = receive(pipeline.reserveWrite, request, client);
+  if (call.incoming === null) call.incoming = receive(services.reserveWrite, request, client);
   else call.incoming.assign(client);
-  await yieldToOthers(pipeline, call);
+  await yieldToOthers(services, call);
   if (route.definition.body) call.body = await readBody(request, call.incoming.bytes);
-  return await callHandler(pipeline, call, route);
+  return await callHandler(services, call, route);
 }
 
-function callHandler(pipeline: Pipeline, call: UncheckedCall, route: Route) {
+function callHandler(services: Services, call: UncheckedCall, route: Route) {
   const { params, query, body } = route.definition;
   requireFieldsOfMethod(call.request);
   call.params = params?.parse(call.params);
   call.query = query.parse(call.request.url);
   call.body = body?.parse(call.body);
-  return route.handler(call, pipeline);
+  return route.handler(call, services);
 }
 
-function reject(pipeline: Pipeline, call: UncheckedCall, error: unknown): Response {
+function reject(services: Services, call: UncheckedCall, error: unknown): Response {
   const { request, head } = call;
   const body = errorBody(head, error, request.method);
   if (error instanceof AppError && (head.status === 401 || error.cause === NOT_PRIMARY))
     call.denial = error;
   // Neither a failure of the server nor a reason for an alert.
   if (error instanceof AppError && request.signal.aborted) head.status = DISCONNECTED;
-  else pipeline.logServerError(error, call);
-  return respond(pipeline, call, body);
+  else services.logServerError(error, call);
+  return respond(services, call, body);
 }
 
 /** With a longer body, a rejection does not wait: Bun receives it meanwhile, and without a token bodies could fill the memory. */
@@ -161,36 +152,36 @@ const MAX_WAITING_BODY_BYTES = 2 ** 10;
 
 /** Rejects a request that no check has delayed yet: a connection can pipeline thousands of them without a token. */
 function rejectInTurn(
-  pipeline: Pipeline,
+  services: Services,
   call: UncheckedCall,
   error: unknown,
 ): MaybePromise<Response> {
   const { request, token } = call;
   const isLong = expectedBytes(request.headers) > MAX_WAITING_BODY_BYTES;
-  const turn = isLong ? null : pipeline.yieldToClients(token?.hash ?? null);
+  const turn = isLong ? null : services.yieldToClients(token?.hash ?? null);
   return turn === null
-    ? reject(pipeline, call, error)
-    : turn.then(() => reject(pipeline, call, error));
+    ? reject(services, call, error)
+    : turn.then(() => reject(services, call, error));
 }
 
-function finish(pipeline: Pipeline, call: UncheckedCall, body: ResponseBody): Response {
+function finish(services: Services, call: UncheckedCall, body: ResponseBody): Response {
   const { request, token } = call;
   if (body === null || token === null || request.method !== "GET")
-    return respond(pipeline, call, body);
-  return respond(pipeline, call, pipeline.responseMemory.reserve(request, token.hash, body));
+    return respond(services, call, body);
+  return respond(services, call, services.responseMemory.reserve(request, token.hash, body));
 }
 
 async function finishLater(
-  pipeline: Pipeline,
+  services: Services,
   call: UncheckedCall,
   body: Promise<ResponseBody>,
 ): Promise<Response> {
-  const { pending } = pipeline.connections;
+  const { pending } = services.connections;
   pending.add(call.request);
   try {
-    return finish(pipeline, call, await body);
+    return finish(services, call, await body);
   } catch (error) {
-    return reject(pipeline, call, error);
+    return reject(services, call, error);
   } finally {
     pending.delete(call.request);
     call.incoming?.release();
@@ -199,7 +190,7 @@ async function finishLater(
 
 /** The first error of the checks is the response. @param route `null` if none matches */
 export function handleRequest(
-  pipeline: Pipeline,
+  services: Services,
   route: Route | null,
   path: string,
   request: Request,
@@ -222,11 +213,11 @@ export function handleRequest(
   };
   try {
     const body =
-      route === null ? handleUnmatched(pipeline, call) : handleRoute(pipeline, call, route);
+      route === null ? handleUnmatched(services, call) : handleRoute(services, call, route);
     return body instanceof Promise
-      ? finishLater(pipeline, call, body)
-      : finish(pipeline, call, body);
+      ? finishLater(services, call, body)
+      : finish(services, call, body);
   } catch (error) {
-    return rejectInTurn(pipeline, call, error);
+    return rejectInTurn(services, call, error);
   }
 }

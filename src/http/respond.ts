@@ -2,7 +2,7 @@ import type { UncheckedCall } from "./input/call.ts";
 import { traceIdOf } from "./input/headers.ts";
 import { JSON_TYPE } from "./input/input.ts";
 import type { ResponseBody } from "./output/bodies.ts";
-import type { Services } from "./routes/route.ts";
+import type { Services } from "./routes/services.ts";
 
 const REJECTED: readonly number[] = [401, 429, 503];
 /** Also with a port, as some proxies write it. A client can send anything. */

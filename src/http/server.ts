@@ -5,7 +5,7 @@ import { isSocketPath } from "../domain/settings.ts";
 import { createApp } from "./app.ts";
 import { connectionsOf, IDLE_TIMEOUT_S, type Servers } from "./connections/connections.ts";
 import { readTls, type Tls, validityOf } from "./connections/tls.ts";
-import type { AppOptions } from "./routes/route.ts";
+import type { AppOptions } from "./routes/services.ts";
 
 /** On a Unix socket, Bun ignores the timeout of a single request. Longer than a client may wait for changes. */
 const SOCKET_IDLE_TIMEOUT_S = 90;

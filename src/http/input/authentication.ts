@@ -109,5 +109,9 @@ export function createAuthenticator(
       ? found.then((token) => requireActive(authorization, token))
       : requireActive(authorization, found);
   };
-  return { authenticate, clientOf: (header: string) => cachedHashes.get(header) ?? null };
+  return {
+    authenticate,
+    /** @returns whose header it is if its token was valid when last used; `null` if that is not known */
+    clientOf: (authorization: string) => cachedHashes.get(authorization) ?? null,
+  };
 }

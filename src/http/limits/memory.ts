@@ -77,8 +77,6 @@ async function* partsOf(page: Blob, end: () => void) {
   }
 }
 
-export type ResponseMemory = ReturnType<typeof createResponseMemory>;
-
 /**
  * Large pages that their clients have not read: Bun keeps them for as long as a client likes.
  * @param isSocket whether clients connect to a Unix socket, where only a stream reports that a response was sent

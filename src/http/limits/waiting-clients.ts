@@ -11,8 +11,6 @@ const MAX_WAITING = 1024;
 /** Pages that are kept for other clients, although they may be sent and thus not counted any more. */
 const MAX_SHARED = 4;
 
-export type WaitingClients = ReturnType<typeof createWaitingClients>;
-
 export function createWaitingClients(
   subscribe: ChangeStore["subscribe"],
   drain: Pick<Drain, "signal">,

@@ -5,8 +5,6 @@ import type { ClientId } from "../../domain/token.ts";
 /** Time after which new requests wait, and after which the next turn begins. */
 export const MAX_TURN_MS = 2;
 
-export type YieldToClients = ReturnType<typeof createYieldToClients>;
-
 /**
  * Serves clients round robin while the event loop is busy. Bun hands over all requests that have arrived in one turn of
  * the loop, also all that a connection has pipelined: those of a client with hundreds of connections would delay all

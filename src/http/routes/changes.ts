@@ -6,7 +6,8 @@ import type { Call } from "../input/call.ts";
 import { querySchema } from "../input/query.ts";
 import { pageDoc } from "../openapi/detail.ts";
 import { type JsonBlob, type PageEnvelope, pageLinker, recordsBody } from "../output/bodies.ts";
-import { route, routesAt, type Services } from "./route.ts";
+import { route, routesAt } from "./route.ts";
+import type { Services } from "./services.ts";
 
 const changesPath = "/api/v1/changes";
 

@@ -15,7 +15,7 @@ import {
   REVALIDATE,
   recordsBody,
 } from "../output/bodies.ts";
-import type { Services } from "./route.ts";
+import type { Services } from "./services.ts";
 
 type CallWithId = Call<unknown, { readonly id: number }>;
 

@@ -2,12 +2,12 @@
  * Requests that match no route: 405 for another method of a known path, otherwise 404. Redirects to the reference, and
  * CORS preflights.
  */
-import { AppError, fail } from "../base/error.ts";
-import { UNKNOWN_ROUTE } from "../base/log.ts";
-import type { UncheckedCall } from "./input/call.ts";
-import { isPublic, type RouteEntry } from "./openapi/detail.ts";
-import type { Cors } from "./output/cors.ts";
-import { docsPath, errorBody } from "./output/error-responses.ts";
+import { AppError, fail } from "../../base/error.ts";
+import { UNKNOWN_ROUTE } from "../../base/log.ts";
+import type { UncheckedCall } from "../input/call.ts";
+import { isPublic, type RouteEntry } from "../openapi/detail.ts";
+import type { Cors } from "../output/cors.ts";
+import { docsPath, errorBody } from "../output/error-responses.ts";
 
 /** `new URL` throws if `Host` is invalid. */
 function pathOf(url: string): string {
@@ -25,8 +25,6 @@ function correctPath(path: string): string {
 
 /** Paths outside the API that people try first. GET redirects to the reference, without a token. */
 const redirects: readonly string[] = ["/", `${docsPath}/`];
-
-export type Unmatched = ReturnType<typeof createUnmatched>;
 
 export function createUnmatched(cors: Cors | null, routes: readonly RouteEntry[]) {
   const all = [...redirects.map((path) => ({ method: "GET", path })), ...routes];

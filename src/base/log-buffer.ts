@@ -19,21 +19,13 @@ const MAX_STALL_MS = 1_000;
  */
 export type WriteBytes = (bytes: Uint8Array) => Promise<number | null>;
 
-export interface LogBuffer {
-  /** @param text one or more whole lines */
-  write(text: string): void;
-  droppedLines(): number;
-  /** @param report called when writing works again, with the number of lines dropped since the last call */
-  onResume(report: (lines: number) => void): void;
-  /** Gives up if the reader makes no progress for a second. @returns false if a write has failed since the start */
-  finish(): Promise<boolean>;
-}
+export type LogBuffer = ReturnType<typeof createLogBuffer>;
 
 function countLines(text: Uint8Array): number {
   return text.filter((byte) => byte === 0x0a).length;
 }
 
-export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
+export function createLogBuffer(writeBytes: WriteBytes) {
   let kept = "";
   /** The part that is being written; empty if no write is in progress. */
   let rest: Uint8Array = new Uint8Array();
@@ -82,7 +74,8 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
   }
 
   return {
-    write(text) {
+    /** @param text one or more whole lines */
+    write(text: string): void {
       if (isFull()) {
         dropped += countLines(Buffer.from(text));
         return;
@@ -91,10 +84,12 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
       flushing ??= flush();
     },
     droppedLines: () => dropped,
-    onResume(callback) {
+    /** @param callback called when writing works again, with the number of lines dropped since the last call */
+    onResume(callback: (lines: number) => void): void {
       report = callback;
     },
-    async finish() {
+    /** Gives up if the reader makes no progress for a second. @returns false if a write has failed since the start */
+    async finish(): Promise<boolean> {
       progressMs = performance.now();
       while (flushing !== null && performance.now() - progressMs < MAX_STALL_MS) {
         await Promise.race([flushing, Bun.sleep(50)]);

@@ -4,12 +4,12 @@ import { fail, messageOf } from "../base/error.ts";
 import { endsSoon } from "../base/expiry.ts";
 import { createLog, type Log } from "../base/log.ts";
 import type { ArchiveOptions } from "../domain/archive.ts";
-import { createReplaceableStore, type ReplaceableStore } from "../domain/replaceable-store.ts";
+import { createReplaceableStore } from "../domain/replaceable-store.ts";
 import { isSocketPath } from "../domain/settings.ts";
 import type { Store, StoreMode } from "../domain/store.ts";
 import { createDrain } from "../http/connections/drain.ts";
 import { readTls, validityOf } from "../http/connections/tls.ts";
-import { createMetrics, type Metrics } from "../http/metrics/metrics.ts";
+import { createMetrics } from "../http/metrics/metrics.ts";
 import { listen } from "../http/server.ts";
 import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
@@ -69,34 +69,21 @@ function limitOpenFiles({ memoryBytes, sockets }: CommandSystem, log: Log): numb
   return limit;
 }
 
-interface Serving {
-  readonly system: CommandSystem;
-  readonly log: Log;
-  readonly metrics: Metrics;
-  readonly resources: AsyncDisposableStack;
-  readonly stores: ReplaceableStore;
-  readonly schema: number;
-}
-
-async function startListening(serving: Serving): Promise<string> {
-  const { system, log, metrics, resources, stores, schema } = serving;
-  const { config, now, sockets } = system;
+async function startListening(
+  system: CommandSystem,
+  resources: AsyncDisposableStack,
+  app: Omit<Parameters<typeof listen>[0], "drain" | "sharePort">,
+  schema: number,
+): Promise<string> {
+  const { config, log } = app;
+  const { sockets } = system;
   const maxOpenFiles = limitOpenFiles(system, log);
   const timeoutMs = config.shutdownSeconds * 1000;
   const drain = createDrain();
   const isSocket = isSocketPath(config.host);
   if (isSocket) await removeStaleSocket(config.host);
   const listener = resources.adopt(
-    await listen({
-      stores,
-      config,
-      log,
-      now,
-      metrics,
-      drain,
-      version: build.version,
-      sharePort: () => sockets.sharePort(maxOpenFiles),
-    }),
+    await listen({ ...app, drain, sharePort: () => sockets.sharePort(maxOpenFiles) }),
     async (listening) => {
       const drainMs = await drain.start(timeoutMs);
       await listening.stop(Math.max(0, timeoutMs - drainMs));
@@ -161,7 +148,7 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   const schema = system.schemaVersions[isPostgres(databaseUrl) ? "PostgreSQL" : "SQLite"];
   const metrics = createMetrics({ ...build, schema }, readOnly, output.droppedLines);
   const stores = createReplaceableStore();
-  const serving = { system, log, metrics, resources, stores, schema };
+  const app = { stores, config, log, now: system.now, metrics, version: build.version };
   resources.defer(async () => stores.current()?.close());
   const changesMs = config.changesDays * DAY_MS;
   // Before the listener, so that at the end the listener stops first.
@@ -172,11 +159,11 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
     await requireOwnApiToken(store.tokens, config).catch((error) => {
       throw nameDatabase(error, config);
     });
-    listening ??= startListening(serving);
+    listening ??= startListening(system, resources, app, schema);
     return listening;
   }
   // A standby may restore its copy for minutes. Meanwhile, `/health?live` must respond.
-  if (config.standby) listening = startListening(serving);
+  if (config.standby) listening = startListening(system, resources, app, schema);
   await listening;
   // A server may wait for its archive, restore it, or follow it, for a long time.
   const stopping = stopSignal({ untilStopped: () => stopped });

@@ -6,7 +6,7 @@ import { runProgram } from "../support/program.ts";
 const onLinux = test.if(process.platform === "linux");
 
 onLinux("limitOpenFiles lowers the limit, and does not raise it again", async () => {
-  const path = `${import.meta.dir}/../../src/cli/files/sockets.ts`;
+  const path = `${import.meta.dir}/../../src/cli/system/sockets.ts`;
   const script = `import { limitOpenFiles } from "${path}";
     console.log(limitOpenFiles(500), limitOpenFiles(1000));`;
   const { stdout } = await runProgram([process.execPath, "-e", script]);

@@ -59,7 +59,7 @@ test.if(existsSync("/dev/fd"))("openOutput writes into a pipe without a real pat
   using directory = makeDirectory();
   // For example `/dev/stdout` when stdout is a pipe.
   const code = `
-    import { openOutput } from ${JSON.stringify(`${src}/cli/files/streams.ts`)};
+    import { openOutput } from ${JSON.stringify(`${src}/cli/system/streams.ts`)};
     using output = openOutput("/dev/stdout", false, "");
     output.write("records");
     output.finish();

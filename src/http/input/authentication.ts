@@ -32,13 +32,6 @@ const MINUTE_MS = 60_000;
 const MAX_HASHES = 1000;
 const MAX_HEADER_LENGTH = 64;
 
-/**
- * @param authorization the header field; empty for none
- * @throws {AppError} unauthorised if it has no token; the message is the reason for the log, not the response
- * @throws {AppError} invalid_token if its token is not valid now; the cause is its name, if it is known
- */
-export type Authenticate = (authorization: string) => MaybePromise<Token>;
-
 /** Neither a read-only server nor a standby records the use of tokens. */
 export function createAuthenticator(
   storeNow: () => Pick<Store, "secondsBehind" | "tokens">,
@@ -102,13 +95,19 @@ export function createAuthenticator(
     return token;
   }
 
-  const authenticate: Authenticate = (authorization) => {
+  /**
+   * @param authorization the header field; empty for none
+   * @throws {AppError} unauthorised if it has no token; the message is the reason for the log, not the response
+   * @throws {AppError} invalid_token if its token is not valid now; the cause is its name, if it is known
+   */
+  function authenticate(authorization: string): MaybePromise<Token> {
     const hash = cachedHashes.get(authorization) ?? hashOf(authorization);
     const found = hash === environment?.hash ? environment : storeNow().tokens.find(hash);
     return found instanceof Promise
       ? found.then((token) => requireActive(authorization, token))
       : requireActive(authorization, found);
-  };
+  }
+
   return {
     authenticate,
     /** @returns whose header it is if its token was valid when last used; `null` if that is not known */

@@ -39,10 +39,6 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
   fieldsOf: (body: Body) => Fields,
   missing: ErrorCode,
 ) {
-  function requireRecord<Found>(record: RecordText<Found> | null): RecordText<Found> {
-    return record ?? fail(missing);
-  }
-
   return {
     list(call: Call<Query>, { store, responseMemory }: Services) {
       const { head, query, token } = call;
@@ -56,7 +52,7 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
     get(call: CallWithId, { store }: Services) {
       const preconditions = preconditionsOf(call.request);
       return andThen(recordsOf(store).get(call.params.id, call.token.hash), (found) => {
-        const record = requireRecord(found);
+        const record = found ?? fail(missing);
         const body = recordBody(call, record);
         if (preconditions === null) return body;
         requireMatch(record, preconditions);
@@ -78,14 +74,14 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
       const key = idempotencyKeyOf(call, `${path}/${id}`);
       const preconditions = preconditionsOf(request);
       const record = await recordsOf(store).update(id, edit, preconditions, key, token.name);
-      return recordBody(call, requireRecord(record));
+      return recordBody(call, record ?? fail(missing));
     },
     async remove(call: CallWithId, records: Pick<UserStore, "remove">) {
       const { request, params, token } = call;
       const { id } = params;
       const key = idempotencyKeyOf(call, `${path}/${id}`);
       const record = await records.remove(id, preconditionsOf(request), key, token.name);
-      return deletedBody(call, requireRecord(record));
+      return deletedBody(call, record ?? fail(missing));
     },
   };
 }

@@ -33,8 +33,3 @@ export function emailKey(email: string): string {
 export function isEmail(text: string): boolean {
   return !UNREADABLE.test(text) && PARTS.test(text) && ASCII_DOMAIN.test(emailKey(text));
 }
-
-/** Whether it is the email of a user who was erased (docs/personal-data.md). No mail can be delivered to the domain. */
-export function isErasedEmail(email: string): boolean {
-  return /@erased\.invalid$/i.test(email);
-}

@@ -1,6 +1,6 @@
 /** The rules of an import for users and for orders: what it accepts, and by what it recognizes a record. */
 import { type Static, Type } from "@sinclair/typebox";
-import { emailKey, isErasedEmail } from "../base/email.ts";
+import { emailKey } from "../base/email.ts";
 import { failField } from "../base/error.ts";
 import { hasMember } from "../base/json.ts";
 import { Id, noExtraFields, type Schema, Time } from "../base/schema.ts";
@@ -18,7 +18,7 @@ import {
 } from "./order.ts";
 import { firstVersion, type RecordTable, Reference, ReferenceText } from "./record.ts";
 import { withUtcTimes } from "./time.ts";
-import { Email, User, UserInput, userFields, userRow } from "./user.ts";
+import { Email, isErasedEmail, User, UserInput, userFields, userRow } from "./user.ts";
 
 /** Of an imported record. It leaves more changes than a client can make before 2^53. */
 const version = Type.Integer({ minimum: 1, maximum: 2 ** 52 });

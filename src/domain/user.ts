@@ -1,5 +1,5 @@
 import { type Static, Type } from "@sinclair/typebox";
-import { emailKey, isErasedEmail } from "../base/email.ts";
+import { emailKey } from "../base/email.ts";
 import { Id, Nullable, noExtraFields, Parameter, Text, Time, Version } from "../base/schema.ts";
 import type { IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
@@ -79,6 +79,11 @@ export type UserRow = ReturnType<typeof userRow>;
 export function patchUser(user: User, patch: UserPatch): UserFields {
   const metadata = patchMetadata(user.metadata, patch.metadata);
   return userFields({ ...user, ...patch, metadata });
+}
+
+/** Whether it is the email of a user who was erased (docs/personal-data.md). No mail can be delivered to the domain. */
+export function isErasedEmail(email: string): boolean {
+  return /@erased\.invalid$/i.test(email);
 }
 
 /** @returns the user without personal data. The email has a random part, so that nobody can have taken it */

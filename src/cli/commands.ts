@@ -6,7 +6,7 @@ import { printChanges } from "./changes.ts";
 import { checkStore } from "./check.ts";
 import { copyStore } from "./copy.ts";
 import { exportTable } from "./export.ts";
-import { bulkTables, fileFormats } from "./files/file-format.ts";
+import { fileFormats, importSchemas } from "./files/file-format.ts";
 import { checkHealth } from "./health.ts";
 import { importTable } from "./import.ts";
 import { migrateStore } from "./migrate.ts";
@@ -39,7 +39,7 @@ export interface CommandDefinition {
   ) => Promise<void> | void;
 }
 
-const table = new Argument("<table>", "records to transfer").choices(bulkTables);
+const table = new Argument("<table>", "records to transfer").choices(Object.keys(importSchemas));
 const format = new Option(
   "--format <format>",
   "file format (default: by file extension, otherwise ndjson)",

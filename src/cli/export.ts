@@ -6,10 +6,11 @@ import type { MaybePromise } from "../base/maybe-promise.ts";
 import { readTime } from "../domain/config.ts";
 import type { Order } from "../domain/order.ts";
 import { ALWAYS_FITTING, type Page, type PageQuery } from "../domain/page.ts";
+import type { RecordTable } from "../domain/record.ts";
 import type { User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
 import { csvFormatter } from "./files/csv.ts";
-import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
+import { type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
 import { formatNdjson } from "./files/ndjson.ts";
 import { type CommandSystem, withStore } from "./system/system.ts";
 
@@ -72,7 +73,7 @@ export async function* readRecords<Row extends { readonly id: number }>(
 /** A server may be running. */
 export async function exportTable(
   system: CommandSystem,
-  table: BulkTable,
+  table: RecordTable,
   { output: file, force = false, ...options }: ExportOptions,
 ): Promise<void> {
   const path = streamPath(file);

@@ -16,11 +16,11 @@ import {
   userImport,
 } from "../domain/import-rules.ts";
 import { createImportRun } from "../domain/import-run.ts";
+import type { RecordTable } from "../domain/record.ts";
 import type { Store } from "../domain/store.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./files/csv.ts";
 import {
-  type BulkTable,
   ERROR_FIELD,
   type FileFormat,
   formatFor,
@@ -51,7 +51,7 @@ export interface ImportCommandOptions extends ImportOptions {
 }
 
 interface ImportJob extends ImportCommandOptions {
-  readonly table: BulkTable;
+  readonly table: RecordTable;
   readonly format: FileFormat;
   /** `null` for stdin. */
   readonly path: string | null;
@@ -230,7 +230,7 @@ function createEmptyTable<Row extends ImportedRow, Import extends object>(
 /** A server may be running. @throws {AppError} operator if records were rejected, or the import stopped early */
 export async function importTable(
   system: CommandSystem,
-  table: BulkTable,
+  table: RecordTable,
   file: string | undefined,
   options: ImportCommandOptions,
 ): Promise<void> {

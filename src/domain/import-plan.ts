@@ -126,8 +126,8 @@ function write(batch: Batch, edit: Edit): ImportResult {
   return { outcome: before === null ? "created" : "updated" };
 }
 
-/** Records can exchange their keys. @returns the ids of the stored records that have to give up a key */
-function freeKeys(batch: Batch): number[] {
+/** Records can exchange their keys: marks those as free that waiting records give up, as far as all of them can change. */
+function freeKeys(batch: Batch): void {
   const { rules, ids } = batch;
   const waiting = [...batch.waiting.values()];
   const namesOf = (row: ImportedRow | null) =>
@@ -156,7 +156,6 @@ function freeKeys(batch: Batch): number[] {
     given.delete(edit);
   }
   for (const name of [...given.values()].flat()) ids.set(name, 0);
-  return [...given].flatMap(([{ row }, names]) => (names.length > 0 ? row.id : []));
 }
 
 function importOne(batch: Batch, record: Record, met: Met): ImportResult {
@@ -208,7 +207,6 @@ function importOne(batch: Batch, record: Record, met: Met): ImportResult {
 function planBatch(batch: Batch, records: readonly Record[], lines: readonly number[]) {
   const results = new Map<Met, ImportResult>();
   const waiting = new Set<Met>();
-  const contested = batch.run.contested.size;
   function planOne(record: Record, index: number): void {
     const met = metOf(lines[index] ?? 0, record);
     if (results.has(met) && !waiting.has(met)) return;
@@ -221,11 +219,8 @@ function planBatch(batch: Batch, records: readonly Record[], lines: readonly num
   }
   records.forEach(planOne);
   for (const met of batch.waiting.keys()) waiting.add(met);
-  const givers = freeKeys(batch);
+  freeKeys(batch);
   if (waiting.size > 0) records.forEach(planOne);
-  // Two records would have one key.
-  if (batch.run.contested.size === contested && givers.some((id) => !batch.updated.has(id)))
-    throw new Error("a record keeps a key that was taken to be free");
   for (const [met, { row }] of batch.waiting)
     if (batch.met.get(row.id) === met) batch.met.delete(row.id);
   for (const [met, other] of batch.equal) {

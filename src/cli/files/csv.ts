@@ -6,15 +6,10 @@ import { parseJson } from "../../base/json.ts";
 import { quoteReadably } from "../../base/readable-text.ts";
 import type { Schema } from "../../base/schema.ts";
 import { Order } from "../../domain/order.ts";
+import type { RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
 import { decodeText } from "./encoding.ts";
-import {
-  type BulkTable,
-  ERROR_FIELD,
-  importSchemas,
-  type OnUnknown,
-  type RawRecord,
-} from "./file-format.ts";
+import { ERROR_FIELD, importSchemas, type OnUnknown, type RawRecord } from "./file-format.ts";
 
 const MAX_RECORD_BYTES = 2 ** 20;
 
@@ -77,7 +72,7 @@ function quoteText(text: string): string {
 
 function readColumns(
   names: readonly string[],
-  table: BulkTable,
+  table: RecordTable,
   onUnknown: OnUnknown | null,
 ): Column[] {
   const schemas: Readonly<Record<string, Schema>> = importSchemas[table].properties;
@@ -115,7 +110,7 @@ const START = /^\ufeff?(?:"?sep=([^"\w\r\n])"?(?:\r\n?|\n))?/i;
 /** Rejected rows are written with the reason in the first column. */
 function createRowReader(
   names: readonly string[],
-  table: BulkTable,
+  table: RecordTable,
   onUnknown: OnUnknown | null,
   delimiter: string,
   start: string,
@@ -144,7 +139,7 @@ function createRowReader(
  */
 export async function* readCsv(
   input: AsyncIterable<Uint8Array>,
-  table: BulkTable,
+  table: RecordTable,
   onUnknown: OnUnknown | null,
 ): AsyncGenerator<RawRecord> {
   const chunks = decodeText(input);
@@ -201,7 +196,7 @@ function formatCell(value: unknown): string {
   return quoteText(typeof value === "string" ? value : JSON.stringify(value));
 }
 
-export function csvFormatter(table: BulkTable, path: string | null) {
+export function csvFormatter(table: RecordTable, path: string | null) {
   const delimiter = path?.toLowerCase().endsWith(".tsv") ? "\t" : ",";
   const columns = Object.keys((table === "users" ? User : Order).properties);
   const formatRow = (fields: Readonly<Record<string, unknown>>) =>

@@ -25,9 +25,6 @@ export const TEXT_FIELD = "import_text";
 /** Called with the name of each unknown column or field, which is skipped. `null` in its place: they are errors. */
 export type OnUnknown = (name: string) => void;
 
-export const bulkTables = ["users", "orders"] as const;
-export type BulkTable = (typeof bulkTables)[number];
-
 export const importSchemas = { users: User, orders: ExportedOrder } as const;
 
 /** @returns the path of a file; `null` for `-` and by default, which stand for stdin or stdout. @throws {AppError} usage */

@@ -91,17 +91,17 @@ const sqlite: Backend = {
   watchArchive,
 };
 
-async function usePgDump(): Promise<never> {
+async function rejectPostgres(): Promise<never> {
   fail("operator", "Use `pg_dump` and `pg_restore` for PostgreSQL");
 }
 
 const postgres: Backend = {
   open: openPostgres,
-  backUp: usePgDump,
-  restore: usePgDump,
-  checkArchive: usePgDump,
-  listArchive: usePgDump,
-  promoteArchive: usePgDump,
+  backUp: rejectPostgres,
+  restore: rejectPostgres,
+  checkArchive: rejectPostgres,
+  listArchive: rejectPostgres,
+  promoteArchive: rejectPostgres,
   withCopyTarget: withPostgresCopyTarget,
   distribute: distributePostgres,
   // Servers cannot be told from commands by their connections.

@@ -4,6 +4,23 @@ import type { DistributeStore } from "../domain/store.ts";
 import { formatCount } from "./count-text.ts";
 import { type CommandSystem, withStore } from "./system/system.ts";
 
+async function distributeStore(
+  { stderr, stdout }: CommandSystem,
+  databaseUrl: string,
+  distribute: DistributeStore,
+): Promise<void> {
+  const database = redactPassword(databaseUrl);
+  const done = await distribute(databaseUrl, (orders, workers) => {
+    const what = `${formatCount(orders, "order")} over ${formatCount(workers, "worker")}`;
+    stderr(`Distributing ${what}: until the end, requests return 503\n`);
+  });
+  stdout(
+    done
+      ? `Distributed ${database}. Restart its servers: until then, they return 503\n`
+      : `${database} is distributed already\n`,
+  );
+}
+
 /** @throws {AppError} operator if a server is using a SQLite file; usage if it cannot be distributed */
 export async function migrateStore(
   system: CommandSystem,
@@ -11,9 +28,7 @@ export async function migrateStore(
 ): Promise<void> {
   const { databaseUrl } = system.config;
   const database = redactPassword(databaseUrl);
-  const distribute: DistributeStore | null | undefined = options.distribute
-    ? system.backendOf(databaseUrl).distribute
-    : undefined;
+  const distribute = options.distribute ? system.backendOf(databaseUrl).distribute : undefined;
   if (distribute === null) {
     fail("usage", `Cannot distribute ${database}: --distribute is for PostgreSQL with Citus`);
   }
@@ -23,14 +38,5 @@ export async function migrateStore(
   };
   await withStore(system, { mode: "serve", onMigration }, async () => {});
   system.stdout(`${result}\n`);
-  if (distribute === undefined) return;
-  const done = await distribute(databaseUrl, (orders, workers) => {
-    const what = `${formatCount(orders, "order")} over ${formatCount(workers, "worker")}`;
-    system.stderr(`Distributing ${what}: until the end, requests return 503\n`);
-  });
-  system.stdout(
-    done
-      ? `Distributed ${database}. Restart its servers: until then, they return 503\n`
-      : `${database} is distributed already\n`,
-  );
+  if (distribute !== undefined) await distributeStore(system, databaseUrl, distribute);
 }

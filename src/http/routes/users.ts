@@ -1,3 +1,4 @@
+import { firstVersion } from "../../domain/record.ts";
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../../domain/user.ts";
 import { jsonBody } from "../input/body.ts";
 import { userParams } from "../input/input.ts";
@@ -26,7 +27,7 @@ const mia = {
   name: "Mia",
   metadata: { team: "blue" },
 };
-const example: User = { id: 1, ...mia, version: 1, created_at: time, updated_at: time };
+const example: User = firstVersion(1, userFields(mia), time);
 const changedExample: User = { ...example, name: null, version: 2 };
 
 const userInput = jsonBody(UserInput, User);

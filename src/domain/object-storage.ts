@@ -66,14 +66,10 @@ export function isKey(text: string): boolean {
   return text.split("/").every((word) => /^[\w.=-]+$/.test(word) && !/^\.\.?$/.test(word));
 }
 
-export type StorageLocation =
-  | { readonly kind: "s3"; readonly bucket: string; readonly prefix: string }
-  | { readonly kind: "directory"; readonly path: string };
-
 const FORM = "must be s3://bucket/prefix (letters, digits and . _ - = only) or file:///directory";
 
 /** @throws {AppError} operator, without repeating the URL: it may contain credentials */
-export function parseStorageUrl(url: string): StorageLocation {
+export function parseStorageUrl(url: string) {
   const hasForm = /^(s3:\/\/[^@?#]*|file:\/\/[^?#]*)$/.test(url) && !/%(?![\da-f]{2})/i.test(url);
   const parsed = hasForm ? URL.parse(url) : null;
   if (parsed === null) fail("operator", FORM);
@@ -81,12 +77,12 @@ export function parseStorageUrl(url: string): StorageLocation {
   const path = decodeURIComponent(parsed.pathname).replace(/\/+$/, "");
   if (protocol === "file:") {
     if (host !== "" || path === "" || path.includes("\0")) fail("operator", FORM);
-    return { kind: "directory", path };
+    return { kind: "directory" as const, path };
   }
   const prefix = path.slice(1);
   const isBucket = /^[a-z0-9][\w.-]{1,62}$/i.test(host);
   if (!isBucket || (prefix !== "" && !isKey(prefix))) fail("operator", FORM);
-  return { kind: "s3", bucket: host, prefix };
+  return { kind: "s3" as const, bucket: host, prefix };
 }
 
 const [MIN_PAUSE_MS, MAX_PAUSE_MS] = [250, 1_000];

@@ -86,10 +86,7 @@ export type OrderInput = Static<typeof OrderInput>;
 /** Body of PATCH: a JSON Merge Patch (RFC 7396). */
 export const OrderPatch = Type.Object(
   {
-    user_id: Type.Optional(Id),
-    reference: Type.Optional(Reference),
-    refunded: Type.Optional(refunded),
-    status: Type.Optional(OrderStatus),
+    ...Type.Partial(Type.Pick(Order, ["user_id", "reference", "refunded", "status"])).properties,
     metadata: Type.Optional(MetadataPatch),
   },
   { ...noExtraFields, title: "OrderPatch" },

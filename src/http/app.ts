@@ -1,7 +1,7 @@
 import { Elysia } from "elysia";
-import { type JsonText, jsonText } from "../domain/record.ts";
+import type { JsonText } from "../domain/record.ts";
 import type { JsonSchema } from "./input/input.ts";
-import { createDocument } from "./openapi/document.ts";
+import { documentJson } from "./openapi/document.ts";
 import { createErrorHandler } from "./output/error-responses.ts";
 import { handleRequest } from "./pipeline.ts";
 import { changes } from "./routes/changes.ts";
@@ -22,7 +22,7 @@ export function allRoutes() {
 export type App = ClientApp<ReturnType<typeof allRoutes>>;
 
 export function openapiJson(version: string): JsonText<JsonSchema> {
-  return jsonText(createDocument(version, routesOf(allRoutes())));
+  return documentJson(version, routesOf(allRoutes()));
 }
 
 export function createApp(options: AppOptions) {

@@ -4,6 +4,7 @@
  */
 import type { ErrorCode } from "../../base/error.ts";
 import { errorKinds } from "../../base/error-kinds.ts";
+import { type JsonText, jsonText } from "../../domain/record.ts";
 import { type InputSchema, JSON_TYPE, type JsonSchema, PATCH_TYPE } from "../input/input.ts";
 import {
   errorResponseDoc,
@@ -214,7 +215,7 @@ function createOperation(components: Components) {
   };
 }
 
-export function createDocument(version: string, routes: readonly RouteEntry[]): JsonSchema {
+export function documentJson(version: string, routes: readonly RouteEntry[]): JsonText<JsonSchema> {
   const components = {
     schemas: errorSchemas(),
     headers: headers(),
@@ -238,7 +239,7 @@ export function createDocument(version: string, routes: readonly RouteEntry[]): 
     const method = route.method.toLowerCase();
     paths[path] = { ...paths[path], [method]: operationOf(route, detail) };
   }
-  return {
+  return jsonText<JsonSchema>({
     openapi: "3.1.0",
     info: {
       title: "user-api",
@@ -257,5 +258,5 @@ export function createDocument(version: string, routes: readonly RouteEntry[]): 
     ],
     paths,
     components,
-  };
+  });
 }

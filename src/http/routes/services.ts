@@ -2,7 +2,6 @@
 import { createExpiryLog } from "../../base/expiry.ts";
 import type { Log } from "../../base/log.ts";
 import type { Config } from "../../domain/config.ts";
-import { jsonText } from "../../domain/record.ts";
 import type { ReplaceableStore } from "../../domain/replaceable-store.ts";
 import { isSocketPath } from "../../domain/settings.ts";
 import type { Connections } from "../connections/connections.ts";
@@ -15,7 +14,7 @@ import { createWaitingClients } from "../limits/waiting-clients.ts";
 import { createYieldToClients } from "../limits/yielding.ts";
 import type { Metrics } from "../metrics/metrics.ts";
 import type { RouteEntry } from "../openapi/detail.ts";
-import { createDocument } from "../openapi/document.ts";
+import { documentJson } from "../openapi/document.ts";
 import type { JsonBlob } from "../output/bodies.ts";
 import { createCors } from "../output/cors.ts";
 import { createServerErrorLog } from "../output/error-responses.ts";
@@ -52,7 +51,7 @@ export function createServices(options: AppOptions, routes: readonly RouteEntry[
     yieldToClients: createYieldToClients(),
     waitingClients: createWaitingClients(stores.subscribe, drain),
     // One `Blob`: Bun copies text for each response, so that clients that do not read would fill the memory.
-    document: () => (document ??= new Blob([jsonText(createDocument(version, routes))])),
+    document: () => (document ??= new Blob([documentJson(version, routes)])),
     unmatched: createUnmatched(cors, routes),
     requireWithinRate: createRateLimiter(config.rateLimit),
     reserveWrite: createWriteMemory(),

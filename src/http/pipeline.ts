@@ -122,7 +122,8 @@ async function write(services: Services, call: UncheckedCall, route: Route): Pro
   const client = token?.hash ?? null;
   if (call.incoming === null) call.incoming = receive(services.reserveWrite, request, client);
   else call.incoming.assign(client);
-  await yieldToOthers(services, call);
+  const turn = yieldToOthers(services, call);
+  if (turn !== null) await turn;
   if (route.definition.body) call.body = await readBody(request, call.incoming.bytes);
   return await callHandler(services, call, route);
 }

@@ -56,9 +56,20 @@ export function respond(
   body: ResponseBody | AsyncIterable<Uint8Array>,
 ): Response {
   observe(services, call);
-  const { cors, drain } = services;
+  const { cors, drain, config, readHeaders } = services;
   const { request, requestId, head } = call;
   const { status, headers } = head;
+  const isRead =
+    status === 200 && request.method === "GET" && headers["content-type"] === undefined;
+  const field = headers["etag"] === undefined ? "link" : "etag";
+  const value = headers[field];
+  // A standby adds the age.
+  const isPlain = cors === null && !config.standby && !drain.closesConnections();
+  if (isRead && isPlain && value !== undefined) {
+    readHeaders[field].set(field, value);
+    readHeaders[field].set("x-request-id", requestId);
+    return new Response(body, { headers: readHeaders[field] });
+  }
   headers["x-request-id"] = requestId;
   headers["cache-control"] ??= "no-store";
   if (body !== null) headers["content-type"] ??= JSON_TYPE;

@@ -58,11 +58,14 @@ function requireLength(length: number): void {
 }
 
 /** @param onBytes called with the number of bytes received, for a body in chunks. It can throw to stop */
-async function readBytes(request: Request, onBytes: (bytes: number) => void): Promise<Uint8Array> {
+function readBytes(request: Request, onBytes: (bytes: number) => void): Promise<Uint8Array> {
   const declared = Number.parseInt(request.headers.get("content-length") ?? "", 10);
+  return declared <= MAX_BODY_BYTES ? request.bytes() : readChunks(request, declared, onBytes);
+}
+
+async function readChunks(request: Request, declared: number, onBytes: (bytes: number) => void) {
   if (declared > MAX_BODY_BYTES) await request.body?.cancel();
   requireLength(declared || 0);
-  if (!Number.isNaN(declared)) return request.bytes();
   const chunks: Uint8Array[] = [];
   let length = 0;
   for await (const chunk of request.body ?? []) {

@@ -6,7 +6,7 @@ import { type InputSchema, parseInteger } from "./input.ts";
 
 function decodePercent(text: string, field: string): string {
   try {
-    return decodeURIComponent(text);
+    return text.includes("%") ? decodeURIComponent(text) : text;
   } catch {
     return failField(field, "format", "must be percent-encoded UTF-8");
   }

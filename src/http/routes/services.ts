@@ -15,7 +15,7 @@ import { createYieldToClients } from "../limits/yielding.ts";
 import type { Metrics } from "../metrics/metrics.ts";
 import type { RouteEntry } from "../openapi/detail.ts";
 import { documentJson } from "../openapi/document.ts";
-import type { JsonBlob } from "../output/bodies.ts";
+import { createReadHeaders, type JsonBlob } from "../output/bodies.ts";
 import { createCors } from "../output/cors.ts";
 import { createServerErrorLog } from "../output/error-responses.ts";
 import { createUnmatched } from "./unmatched.ts";
@@ -46,6 +46,7 @@ export function createServices(options: AppOptions, routes: readonly RouteEntry[
       return stores.use();
     },
     cors,
+    readHeaders: createReadHeaders(),
     responseMemory: createResponseMemory(connections, isSocketPath(config.host)),
     ...createAuthenticator(stores.use, config, now, tokenExpiry),
     yieldToClients: createYieldToClients(),

@@ -206,10 +206,10 @@ export function createWriter(parts: WriterParts) {
       work: () => Synchronous<Result>,
       author: Author = null,
     ): Promise<Result> {
-      const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-      state.queue.add(author, { table, work, resolve, reject });
-      schedule(state);
-      return promise as Promise<Result>;
+      return new Promise((resolve, reject) => {
+        state.queue.add(author, { table, work, resolve: resolve as Write["resolve"], reject });
+        schedule(state);
+      });
     },
     pending,
     /** Starts a checkpoint if one is due. Each batch of writes ends with this too. */

@@ -4,9 +4,9 @@ import { type Column, columnsOf, jsonTemplate } from "../../domain/columns.ts";
 import { sqliteVersion } from "../file/connection.ts";
 
 function jsonValue({ name, type, isNullable }: Column): string {
-  // `json_quote` renders NULL as `null`.
-  if (type === "text") return `json_quote(${name})`;
-  return isNullable ? `coalesce(${name}, 'null')` : name;
+  const value = type === "text" ? `json_quote(${name})` : name;
+  // `json_quote` renders NULL as `null`, but takes longer.
+  return isNullable ? `iif(${name} is null, 'null', ${value})` : value;
 }
 
 /** The first SQLite with `concat`, which takes two thirds of the time of `format` and of `||`. */

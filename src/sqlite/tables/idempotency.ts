@@ -13,20 +13,15 @@ export type IdempotencyStore = ReturnType<typeof createIdempotencyStore>;
 export function createIdempotencyStore(db: Database, writer: Writer, options: StoreOptions) {
   const { now, monotonicMs } = options;
   const expiryTime = createKeyExpiry(now, monotonicMs);
-  const find = db.prepare<
-    Record<"fingerprint" | "record", string>,
-    Record<"owner" | "key" | "expired", string>
-  >(`
+  // Parameters by position, which take less time.
+  const find = db.prepare<Record<"fingerprint" | "record", string>, string[]>(`
     select fingerprint, record
     from idempotency_keys
-    where owner = $owner and key = $key and created_at > $expired
+    where owner = ? and key = ? and created_at > ?
   `);
-  const store = db.prepare<
-    null,
-    Record<keyof IdempotencyKey | "record" | "now", string> & { user_id: number | null }
-  >(`
+  const store = db.prepare<null, (string | number | null)[]>(`
     insert or replace into idempotency_keys (owner, key, fingerprint, record, user_id, created_at)
-    values ($owner, $key, $fingerprint, $record, $user_id, $now)
+    values (?, ?, ?, ?, ?, ?)
   `);
   const deleteOfUser = db.prepare<null, { id: number }>(`
     delete from idempotency_keys
@@ -60,12 +55,13 @@ export function createIdempotencyStore(db: Database, writer: Writer, options: St
       write: () => Result,
     ): Result {
       if (key === null) return write();
-      const stored = find.get({ owner: key.owner, key: key.key, expired: expiryTime() });
+      const stored = find.get(key.owner, key.key, expiryTime());
       if (stored !== null) return replay(stored, key) as Result;
       const record = write();
       if (record !== null) {
         const userId = table === "users" ? record.id : null;
-        store.run({ ...key, record: record.json, user_id: userId, now: now().toISOString() });
+        const time = now().toISOString();
+        store.run(key.owner, key.key, key.fingerprint, record.json, userId, time);
       }
       return record;
     },

@@ -46,13 +46,14 @@ export function prepareUserUpdate({ db, noteChange }: StoreContext): Update<User
       reference = $reference
     where id = $id
   `);
-  const updateUser = db.prepare<null, UserRow & Pick<User, "id" | "version" | "updated_at">>(`
+  // Parameters by position, which take less time.
+  const updateUser = db.prepare<null, (string | number | null)[]>(`
     update users
-    set name = $name,
-      metadata = $metadata,
-      version = $version,
-      updated_at = $updated_at
-    where id = $id
+    set name = ?,
+      metadata = ?,
+      version = ?,
+      updated_at = ?
+    where id = ?
   `);
 
   return (before, after, author) => {
@@ -62,7 +63,7 @@ export function prepareUserUpdate({ db, noteChange }: StoreContext): Update<User
       requireValid(row, id);
       updateUnique.run({ ...row, id });
     }
-    updateUser.run({ ...after, ...row });
+    updateUser.run(row.name, row.metadata, after.version, after.updated_at, id);
     noteChange("user.updated", after, author);
   };
 }

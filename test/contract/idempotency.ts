@@ -17,20 +17,19 @@ function placeWith(store: Store, userId: number, names: readonly string[]) {
 }
 
 export function idempotencyContract(open: Open): void {
-  test("a key is replayed and kept while the clock is ahead, and also when the server was started with such a clock", async () => {
+  test("a key is kept while the clock is ahead, in the first hour of a server and later", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
-    const { time } = it.clock;
-    const isReplayed = async () =>
-      (await it.store.orders.create(orderFields(id), key)).replayed === true;
-    const stored = [await isReplayed()];
-    for (const settledMs of [0, 2 * HOUR_MS]) {
-      it.clock.time = new Date(time.getTime() + KEY_LIFETIME_MS + settledMs);
+    const place = async () => (await placeWith(it.store, id, [key.key]))[0]?.replayed ?? false;
+    const stored = [await place()];
+    for (const passedMs of [0, 2 * HOUR_MS]) {
+      it.pass(passedMs);
+      stored.push(await place());
+      const { time } = it.clock;
+      it.clock.time = new Date(time.getTime() + KEY_LIFETIME_MS);
       while (await it.store.deleteExpiredKeys());
-      stored.push(await isReplayed());
       it.clock.time = time;
-      it.pass(settledMs);
-      stored.push(await isReplayed());
+      stored.push(await place());
     }
     expect(stored).toEqual([false, true, true, true, true]);
   });
@@ -42,24 +41,19 @@ export function idempotencyContract(open: Open): void {
     const names = Array.from({ length: 1501 }, (_, n) => `key-${n}`);
     const reused = names.slice(0, 500);
     await placeWith(it.store, id, names);
-    const { time } = it.clock;
     it.pass(1);
     await placeWith(it.store, id, ["young"]);
     it.pass(KEY_LIFETIME_MS - 1);
     await placeWith(it.store, id, reused);
-    const end = it.clock.time;
-    /** With the clock back, the remaining keys are visible. */
-    async function remaining(...among: readonly string[]): Promise<string[]> {
-      it.clock.time = time;
-      const placed = await placeWith(it.store, id, among);
-      it.clock.time = end;
-      return among.filter((_, at) => placed[at]?.replayed);
-    }
     while (await it.store.deleteExpiredKeys());
-    expect(await remaining(...names, "young")).toEqual([...reused, "young"]);
+    const batches = await it.store.withCopySource((source) =>
+      Array.fromAsync(source.read("idempotency_keys")),
+    );
+    const kept = batches.flat().map((row) => row["key"]);
+    expect(kept.sort()).toEqual([...reused, "young"].sort());
   });
 
-  test("replaceResults replaces, and remove deletes, what keys have of a user, and nothing else", async () => {
+  test("replaceResults replaces what keys have of a user, and nothing else", async () => {
     await using it = await openWithClock(open);
     const { users, orders } = it.store;
     const create = (at: number) =>
@@ -74,15 +68,8 @@ export function idempotencyContract(open: Open): void {
     await it.store.replaceResults(erased!);
     for (const replay of [await create(2), await rename()])
       expect(replay).toEqual({ ...erased!, replayed: true });
-    const expectOthers = async () => {
-      expect(await create(1)).toEqual({ ...other, replayed: true });
-      for (const [at, order] of placed.entries())
-        expect(await place(at + 1)).toEqual({ ...order, replayed: true });
-    };
-    await expectOthers();
-    await users.remove(user.id, null);
-    await expectOthers();
-    expect(await rename()).toBeNull();
-    expect((await create(2)).replayed).toBeUndefined();
+    expect(await create(1)).toEqual({ ...other, replayed: true });
+    for (const [at, order] of placed.entries())
+      expect(await place(at + 1)).toEqual({ ...order, replayed: true });
   });
 }

@@ -53,17 +53,13 @@ test.each(FILES)(
   },
 );
 
-test("Content-Security-Policy allows only content of this server", async () => {
-  const { headers } = await server.call("GET", "/docs", noToken);
+test("the page has no inline scripts and styles, and it and its policy allow only content of this server", async () => {
+  const { text, headers } = await server.call("GET", "/docs", noToken);
   const policy = headers.get("content-security-policy")?.split("; ") ?? [];
   const others = ["base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"];
   const own = ["connect-src", "script-src", "style-src"].map((name) => `${name} 'self'`);
   const all = [...others, ...own, "default-src 'none'", "img-src 'self' data:"];
   expect(policy.toSorted()).toEqual(all.toSorted());
-});
-
-test("the page refers to its assets, to no other host, and has no inline scripts and styles", async () => {
-  const { text } = await server.call("GET", "/docs", noToken);
   const assets = FILES.slice(1).map(([path]) => `="${path.slice(1)}"`);
   expect(text.match(/="docs\/[^"]+"/g)?.toSorted()).toEqual(assets.toSorted());
   // The XML namespace of SVG in the icon is not requested.

@@ -117,17 +117,14 @@ test("GET of a list returns 400 when the query has bytes that are not UTF-8", as
     ["users?email=a%@b.example", "email"],
     ["users?limit%=5", "limit"],
     ["orders?user_id=1%", "user_id"],
-  ]) {
-    const [before = "", after = ""] = rawRequest("GET", `/api/v1/${target}`, {
-      token: server.readToken,
-    }).split("%");
-    for (const bytes of [[0xff], [0xed, 0xa0, 0x80]]) {
-      const sent = [Buffer.from(before), Buffer.from(bytes), Buffer.from(after)];
-      const raw = await server.raw(Buffer.concat(sent));
+  ] as const)
+    for (const bytes of ["\xff", "\xed\xa0\x80"]) {
+      const token = server.readToken;
+      const request = rawRequest("GET", `/api/v1/${target.replace("%", bytes)}`, { token });
+      const raw = await server.raw(Buffer.from(request, "latin1"));
       expect(raw).toStartWith("HTTP/1.1 400 ");
       expect(raw).toMatch(new RegExp(`"Validation failed: ${field}`));
     }
-  }
 });
 
 // exercise.ts has a parameter for each operation.

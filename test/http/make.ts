@@ -1,6 +1,5 @@
 // Shared by the HTTP tests: creating records, sending raw bodies, and checking errors.
 import { expect } from "bun:test";
-import { problemCodes } from "../../src/base/error.ts";
 import type { TestResponse, TestServer } from "./server.ts";
 
 /** RFC 3339, UTC, milliseconds, `Z`. */
@@ -115,19 +114,15 @@ export function expectError(
       `Validation failed: ${problems[0].field} ${problems[0].problem}`,
     );
     expect(problems.length).toBeLessThanOrEqual(20);
-    for (const { field, code, problem, min, max, allowed, ...others } of problems) {
-      expect([problemCodes.includes(code), others]).toEqual([true, {}]);
-      const has = [Array.isArray(allowed), Number.isSafeInteger(min), Number.isSafeInteger(max)];
-      const isRange = code === "range" || code === "length";
-      expect({ field, problem, code, has }).toEqual({
-        ...{ field, problem, code },
-        has: [code === "not_allowed", isRange, isRange],
-      });
+    for (const one of problems) {
+      const isRange = one.code === "range" || one.code === "length";
+      const has = ["allowed", "min", "max"].map((name) => Object.hasOwn(one, name));
+      expect([one, ...has]).toEqual([one, one.code === "not_allowed", isRange, isRange]);
     }
   } else {
-    const { code, allowed, ...others } = response.json.meta;
+    const { code, allowed } = response.json.meta;
     const isTold = code === "invalid_status_change" || code === "invalid_refund";
-    expect([others, allowed !== undefined]).toEqual([{}, isTold]);
+    expect(allowed !== undefined).toBe(isTold);
   }
   expect(response.text).not.toMatch(internals);
   if (hidden !== undefined) expect(response.text).not.toContain(hidden);

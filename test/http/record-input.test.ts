@@ -213,12 +213,6 @@ test.each([...tooLarge, ...noIntegers])(
   },
 );
 
-test("PATCH /orders/:id makes no version when refunded is -0", async () => {
-  const order = await newOrder(server, buyer.id);
-  const response = await send(server, "PATCH", `/orders/${order.id}`, '{"refunded":-0}');
-  expect(response.json.data).toEqual(order);
-});
-
 const badIds = "abc 1.5 1.0 0x1 1e0 %201 1%20 1%0A %00 %zz 1_0 1,0 1n １ + - +-1 NaN null".split(
   " ",
 );
@@ -227,6 +221,4 @@ test.each(badIds)("the id of an order returns 400 in plain text when it is %s", 
   expectText(await server.call("GET", `/orders/${id}`), 400, "invalid order id");
   const patched = await server.call("PATCH", `/orders/${id}`, { body: { status: "paid" } });
   expectText(patched, 400, "invalid order id");
-  const head = await server.call("HEAD", `/orders/${id}`);
-  expect([head.status, head.text]).toEqual([400, ""]);
 });

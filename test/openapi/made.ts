@@ -38,3 +38,9 @@ export async function runTool(...[name, ...options]: string[]): Promise<void> {
   const { code, text } = await run([`node_modules/.bin/${name}`, ...options]);
   expect(code, text).toBe(0);
 }
+
+/** @param project a `tsconfig.json`, or its directory */
+export async function expectCompiles(project: string): Promise<void> {
+  const compiled = await run(["../../node_modules/.bin/tsc", "--project", project]);
+  expect(compiled).toEqual({ code: 0, text: "" });
+}

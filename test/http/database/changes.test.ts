@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { newToken } from "../../../src/domain/token.ts";
 import { withStore } from "../../support/open-store.ts";
-import { expectError, links, metricOf, newEmail, newOrder, newUser } from "../make.ts";
+import { expectError, links, metricOf, newUser } from "../make.ts";
 import { openMany, rawRequest } from "../raw.ts";
 import { createToken, startServer, startSharedServer, type TestServer } from "../server.ts";
 
@@ -26,29 +26,6 @@ function openWaiting(count: number, target: string, token: string): Promise<Disp
   const bytes = rawRequest("GET", `/api/v1${target}`, { token, keepAlive: true });
   return openMany(server, bytes, count);
 }
-
-test("GET /changes has the writes of requests, with their tokens, and of the command line", async () => {
-  const { last } = await metaOf();
-  const user = await newUser(server);
-  const order = await newOrder(server, user.id);
-  await server.call("PATCH", `/orders/${order.id}`, { body: { status: "paid" } });
-  await server.call("PUT", `/users/${user.id}`, { body: { email: newEmail() } });
-  const gone = await newUser(server);
-  await server.call("DELETE", `/users/${gone.id}`);
-  const fields = { email: newEmail(), reference: null, name: null, metadata: {} };
-  await withStore(server.database, ({ users }) => users.create(fields, null));
-  const { json } = await list(`?after=${last}`);
-  const types =
-    "user.created order.created order.updated user.updated user.created user.deleted user.created";
-  expect(json.data.map(({ type, token }: any) => [type, token])).toEqual(
-    types.split(" ").map((type, at) => [type, at === 6 ? null : "write-test"]),
-  );
-  expect(json.data[2]).toMatchObject({ record_id: order.id, version: 2, status: "paid" });
-  expect(json.meta).toEqual({
-    ...{ total: last + 7, limit: 50, offset: 0, first: 1, last: last + 7 },
-    feed: expect.stringMatching(/^[A-Za-z0-9]{1,64}$/),
-  });
-});
 
 test("a client that follows next reads every change once, at any limit, with and without records", async () => {
   for (let at = 0; at < 12; at += 1) await newUser(server);

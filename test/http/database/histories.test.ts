@@ -5,8 +5,10 @@ import { openPort } from "../../model/contract/server-port.ts";
 import { describe } from "../../model/contract/shrink.ts";
 import { makeSteps } from "../../model/contract/steps.ts";
 import { isLong } from "../../support/long.ts";
+import { againstCitus } from "../backend.ts";
 
-const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong ? 15 : 5));
+// On Citus, the model is played nowhere else.
+const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong || againstCitus ? 15 : 5));
 
 test("histories of requests at the same time, and of servers that are killed, keep all promises", async () => {
   for (let seed = 1; seed <= HISTORIES; seed += 1) {

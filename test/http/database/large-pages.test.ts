@@ -89,6 +89,7 @@ test.each([
   const page = await server.call("GET", path.replace(/limit=\d+/, `limit=${limit}`));
   expect(page.status).toBe(200);
   expect(page.json.data).toHaveLength(limit);
+  for (const { record, record_id } of page.json.data) expect(record?.id).toBe(record_id);
   expect(page.json.meta).toMatchObject({ total, limit });
 });
 
@@ -134,24 +135,4 @@ test("the server frees a large page when its client disconnects before it is bui
   expect([head.status, head.text]).toEqual([200, ""]);
   await untilSent();
   expect((await server.call("GET", "/users?limit=60")).status).toBe(200);
-});
-
-test("GET /users is complete for a slow client while users are written", async () => {
-  const slow = await stall("/users?limit=60");
-  const body = { name: "changed meanwhile" };
-  expect((await server.call("PATCH", "/users/5", { body })).status).toBe(200);
-  let received = Buffer.alloc(0);
-  slow.on("data", (data: Buffer) => {
-    received = Buffer.concat([received, data]);
-    slow.pause();
-    setTimeout(() => slow.resume(), 1);
-  });
-  slow.resume();
-  while (!received.includes(`"offset":0}}`)) await Bun.sleep(5);
-  slow.destroy();
-  const { data } = JSON.parse(`${received.subarray(received.indexOf("\r\n\r\n"))}`);
-  expect(data.map(({ id }: { id: number }) => id)).toEqual(
-    Array.from({ length: 60 }, (_, at) => at + 1),
-  );
-  for (const user of data) expect(user.metadata).toEqual(metadata);
 });

@@ -1,4 +1,4 @@
-// Pages and their links. That a list has what its filters say is in the contract of the stores.
+// Pages and their links. That a list has what its filters say is a rule of the model of the contract.
 import { expect, test } from "bun:test";
 import { links, newOrder, newUser } from "../make.ts";
 import { startSharedServer, type TestResponse } from "../server.ts";
@@ -7,12 +7,10 @@ const server = await startSharedServer();
 const largest = "9007199254740991"; // 2^53 − 1
 /** By ascending id, like the lists: 60 users, of whom the first two have 53 and 2 orders. */
 const users: TestResponse["json"][] = [];
-const orders: TestResponse["json"][] = [];
 for (let at = 0; at < 60; at += 1) users.push(await newUser(server));
 for (let at = 0; at < 55; at += 1) {
   const { id } = await newOrder(server, users[at % 20 === 10 ? 1 : 0].id);
-  const status = at % 5 === 0 ? "paid" : "pending";
-  orders.push((await server.call("PATCH", `/orders/${id}`, { body: { status } })).json.data);
+  if (at % 5 === 0) await server.call("PATCH", `/orders/${id}`, { body: { status: "paid" } });
 }
 
 const ofUser = (at: number) => `&user_id=${users[at].id}`;
@@ -49,11 +47,10 @@ test.each([
 
 test("GET /users returns the page, and links to others, at any offset and limit", async () => {
   const meta = { total: 60, limit: 50, offset: 0 };
-  const plain = await server.call("GET", "/users");
-  expect(plain.json).toEqual({ data: users.slice(0, 50), error: null, meta });
-  for (const same of ["", "sort=id"])
-    expect((await server.call("GET", `/users?${same}`)).text).toBe(plain.text);
-  expect((await server.call("GET", "/orders")).json).toMatchObject({ data: orders.slice(0, 50) });
+  for (const same of ["", "?", "?sort=id"]) {
+    const { json } = await server.call("GET", `/users${same}`);
+    expect(json).toEqual({ data: users.slice(0, 50), error: null, meta });
+  }
   // More pages are in page.test.ts.
   const at = (offset: number) => `/users?limit=5&offset=${offset}`;
   const page = await server.call("GET", "/users?limit=%35&&offset=8&");

@@ -50,19 +50,11 @@ function headersOf(ifMatch: Tags, ifNoneMatch: Tags): Headers[] {
 /** Checks the status, and what each response with this status has. */
 function expectStatus(response: TestResponse, status: number, headers: Headers): void {
   expect([headers, response.status]).toEqual([headers, status]);
-  if (status === 304) {
-    expect(response.text).toBe("");
-    expect(response.headers.get("etag")).toBe('"2"');
-    expect(response.headers.has("content-type")).toBe(false);
-  }
+  if (status === 304) expect([response.text, response.headers.get("etag")]).toEqual(["", '"2"']);
   if (status === 400) {
     const name = "if-match" in headers ? "If-Match" : "If-None-Match";
     const rule = 'must be * or a list of at most 100 entity tags such as "1", with the quotes';
     expectError(response, 400, `Validation failed: ${name} ${rule}`);
-  }
-  if (status === 412) {
-    expectError(response, 412, /./);
-    expect(response.json.meta.code).toBe("version_mismatch");
   }
 }
 
@@ -76,15 +68,9 @@ describe.each([
     await server.call("PATCH", path, { body: { metadata: { at: "2" } } });
     return path;
   };
-  const bodies = {
-    GET: () => undefined,
-    PATCH: () => ({ metadata: { at: "3" } }),
-    PUT: () => ({ email: newEmail() }),
-    DELETE: () => undefined,
-  };
-  const send = (method: keyof typeof bodies, path: string, headers: Headers) => {
-    const body = bodies[method]();
-    return server.call(method, path, { ...(body && { body }), headers });
+  const send = (method: string, path: string, headers: Headers) => {
+    const body = method === "PUT" ? { email: newEmail() } : { metadata: { at: "3" } };
+    return server.call(method, path, { ...(method.startsWith("P") && { body }), headers });
   };
 
   test.each(preconditions)(
@@ -123,18 +109,3 @@ describe.each([
     }
   });
 });
-
-test.each(["/users", "/orders"])(
-  "PATCH %s succeeds once when four concurrent edits share an If-Match",
-  async (path) => {
-    const { id } = path === "/users" ? user : await newOrder(server, user.id);
-    const etag = (await server.call("GET", `${path}/${id}`)).headers.get("etag") ?? "";
-    const headers = { "if-match": etag };
-    const edit = (who: string) =>
-      server.call("PATCH", `${path}/${id}`, { body: { metadata: { who } }, headers });
-    const responses = await Promise.all(["a", "b", "c", "d"].map(edit));
-    expect(responses.map(({ status }) => status).sort()).toEqual([200, 412, 412, 412]);
-    const won = responses.find(({ status }) => status === 200);
-    expect((await server.call("GET", `${path}/${id}`)).text).toBe(won?.text as string);
-  },
-);

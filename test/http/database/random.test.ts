@@ -1,7 +1,8 @@
 // Random input near input that is valid.
 import { expect, test } from "bun:test";
 import fc, { type Arbitrary } from "fast-check";
-import { document, faultOfBody } from "../documented.ts";
+import { faultOfBody } from "../documented.ts";
+import { operations } from "../exercise.ts";
 import { newEmail, newOrder, newUser } from "../make.ts";
 import { type CallOptions, startSharedServer } from "../server.ts";
 
@@ -11,13 +12,6 @@ await newOrder(server, user.id);
 
 /** The same input in every run. */
 const RUNS = { seed: 20_261_121, numRuns: 60 };
-
-const operations = Object.entries(document.paths).flatMap(([template, methods]) =>
-  Object.entries(methods).map(([method, operation]) => {
-    const path = template.replace("/api/v1", "");
-    return { path, method: method.toUpperCase(), operation, id: operation.operationId };
-  }),
-);
 
 const metadata = { note: "a", ["k".repeat(40)]: "v".repeat(500) };
 const ofUser = { email: newEmail(), name: "n".repeat(200), reference: "R-1", metadata };
@@ -70,19 +64,18 @@ const types = "application/json application/merge-patch+json text/plain APPLICAT
 );
 
 // `call` throws if a response is not as documented.
-test.each(operations)(
-  "$id responds as documented, without a 5xx, when the input is random",
-  async (one) => {
-    const { id, path, method, operation } = one;
+test.each(operations())(
+  "$operation responds as documented, without a 5xx, when the input is random",
+  async ({ operation, template, method, definition }) => {
     const wildText = (place: string) =>
       place === "header" ? fc.string({ unit: "grapheme-ascii" }) : text(1, 20);
-    const values = operation.parameters.map(({ in: place, required }) => {
+    const values = definition.parameters.map(({ in: place, required }) => {
       const value = orWild(fc.constantFrom(...words), wildText(place)).map(String);
       return required
         ? value.filter((one) => !/^\.*$/.test(one))
         : fc.option(value, { nil: undefined });
     });
-    const body = id in bodies ? near(bodies[id]) : fc.constant(undefined);
+    const body = operation in bodies ? near(bodies[operation]) : fc.constant(undefined);
     const type = fc.option(fc.constantFrom(...types), { nil: undefined });
     const token = fc.constantFrom(server.writeToken, server.writeToken, server.readToken, null);
     const more = fc.option(text(1, 20), { nil: undefined, freq: ODDS });
@@ -90,8 +83,8 @@ test.each(operations)(
     const property = fc.asyncProperty(request, async ({ values, type, more, ...options }) => {
       const query = more === undefined ? [] : [encodeURIComponent(more)];
       const headers: Record<string, string> = type === undefined ? {} : { "content-type": type };
-      let target = path;
-      for (const [at, { name, in: place }] of operation.parameters.entries()) {
+      let target = template;
+      for (const [at, { name, in: place }] of definition.parameters.entries()) {
         const value = values[at];
         if (value === undefined) continue;
         if (place === "header") headers[name] = value;
@@ -110,13 +103,13 @@ test.each(operations)(
 const BEYOND_SCHEMAS =
   /^Validation failed: (?:user_id must be an existing|items must add up to|email must (?:be an email address|not have)|body must be at most)/;
 
-test.each(operations.filter(({ id }) => id in bodies))(
-  "$id accepts exactly the request bodies that the document allows",
-  async ({ id, path, method, operation }) => {
-    const schema = operation.requestBody?.content["application/json"]?.schema ?? {};
+test.each(operations().filter(({ operation }) => operation in bodies))(
+  "$operation accepts exactly the request bodies that the document allows",
+  async ({ operation, path, method, definition }) => {
+    const schema = definition.requestBody?.content["application/json"]?.schema ?? {};
     const counts = [0, 0];
-    const property = fc.asyncProperty(near(bodies[id]), async (body) => {
-      const { status, text, json } = await server.call(method, path.replace("{id}", "1"), { body });
+    const property = fc.asyncProperty(near(bodies[operation]), async (body) => {
+      const { status, text, json } = await server.call(method, path, { body });
       const hasFault = faultOfBody(schema, body) !== null;
       if (status === 400 && BEYOND_SCHEMAS.test(json.error)) return;
       expect([status === 400, text]).toEqual([hasFault, text]);

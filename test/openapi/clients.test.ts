@@ -1,10 +1,10 @@
-// `treaty<App>` of Eden. `make openapi-test` compiles this file: `@ts-expect-error` is itself an error if the line
-// below compiles.
+// The typed clients of docs/clients.md, and `treaty<App>` of Eden. `make openapi-test` compiles this file:
+// `@ts-expect-error` is itself an error if the line below compiles.
 import { expect, test } from "bun:test";
 import type { App } from "../../src/http/app.ts";
 import { startSharedServer } from "../http/server.ts";
 import { type Client, expectRecords } from "./exercise.ts";
-import { enabled, made, run } from "./made.ts";
+import { enabled, expectCompiles, made, run, runTool } from "./made.ts";
 
 const server = enabled ? await startSharedServer() : (null as never);
 
@@ -87,6 +87,31 @@ test("App rejects requests and responses that do not exist", () => {
   expect(compiled).toBeFunction();
 });
 
+const page = await Bun.file(`${import.meta.dir}/../../docs/clients.md`).text();
+const [, section = ""] = page.split("### Eden Treaty\n");
+/** @returns the first block of this language */
+const blockOf = (markdown: string, language: string) =>
+  new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, "ms").exec(markdown)?.[1] ?? "";
+/** The address in the examples of the documentation. */
+const ADDRESS = "http://127.0.0.1:3000";
+const TIMEOUT_MS = 60_000;
+
+test.skipIf(!enabled)(
+  "client of docs/clients.md compiles under strict and works",
+  async () => {
+    await Bun.write(made("client.ts"), blockOf(page, "ts").replaceAll(ADDRESS, server.url));
+    const source = `${server.url}/api/v1/openapi.json`;
+    await runTool("openapi-typescript", source, "--output", made("user-api.d.ts"));
+    await expectCompiles("tsconfig.client.json");
+    const ran = await run([process.execPath, made("client.ts")], { TOKEN: server.writeToken });
+    expect(ran.text).toStartWith('3998 </api/v1/orders?limit=20&offset=0&user_id=1>; rel="first"');
+    expect(ran.code).toBe(0);
+    const { data } = (await server.call("GET", "/users")).json;
+    expect(data).toMatchObject([{ email: "eve@example.com", name: "Eve" }]);
+  },
+  TIMEOUT_MS,
+);
+
 test.skipIf(!enabled)("Eden Treaty lists records when emoji fill their texts", async () => {
   const api = (await createApi(server.writeToken)).api.v1;
   const client: Client = {
@@ -98,27 +123,20 @@ test.skipIf(!enabled)("Eden Treaty lists records when emoji fill their texts", a
   await expectRecords(client);
 });
 
-const page = await Bun.file(`${import.meta.dir}/../../docs/clients.md`).text();
-const [, section = ""] = page.split("### Eden Treaty\n");
-const blockOf = (language: string) =>
-  new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, "ms").exec(section)?.[1] ?? "";
-const TIMEOUT_MS = 60_000;
-
 test.skipIf(!enabled)(
   "the example of docs/clients.md with Eden Treaty compiles and works",
   async () => {
     const checkout = "../../../..";
     const here = (text: string) => text.replaceAll("../user-api", checkout);
-    const lines = here(blockOf("ts")).replaceAll("http://127.0.0.1:3000", server.url);
+    const lines = here(blockOf(section, "ts")).replaceAll(ADDRESS, server.url);
     await Bun.write(made("treaty/client.ts"), lines);
-    const config = JSON.parse(here(blockOf("json")));
+    const config = JSON.parse(here(blockOf(section, "json")));
     await Bun.write(
       made("treaty/tsconfig.json"),
       // The tsconfig.json of a checkout excludes this directory.
       JSON.stringify({ ...config, exclude: [] }),
     );
-    const compiler = ["../../node_modules/.bin/tsc", "--project", made("treaty/tsconfig.json")];
-    expect(await run(compiler)).toEqual({ code: 0, text: "" });
+    await expectCompiles(made("treaty/tsconfig.json"));
     for (const first of ["kim@example\\.com", "email_taken"]) {
       const ran = await run([process.execPath, made("treaty/client.ts")], {
         TOKEN: server.writeToken,

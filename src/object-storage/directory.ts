@@ -8,13 +8,6 @@ import {
   type StoredObject,
 } from "../domain/object-storage.ts";
 
-export interface DirectorySettings {
-  /** The directory must exist: a disk that is not mounted must not be replaced by an empty directory. */
-  readonly path: string;
-  /** Time for an operation. A network file system can block for ever. */
-  readonly timeoutMs: number;
-}
-
 /** The directory of files that are being written. No key has this name. */
 const PARTIAL = "~partial";
 /** Age at which a partial file is deleted, because its process has died. */
@@ -29,7 +22,6 @@ const problems: Readonly<Record<string, string>> = {
   EPERM: NO_LINKS,
   ENOTSUP: NO_LINKS,
 };
-/** Errors that the operator has to fix. Others may be temporary. */
 const operatorCodes: readonly string[] = [...Object.keys(problems), "EACCES", "EROFS"];
 
 /** @returns `null` if the work fails with this code, e.g. `ENOENT` */
@@ -92,10 +84,15 @@ async function removeStale(root: string): Promise<void> {
   }
 }
 
-export function createDirectoryStorage({
-  path: root,
-  timeoutMs,
-}: DirectorySettings): ObjectStorage {
+/**
+ * @param settings `path` must exist: a disk that is not mounted must not be replaced by an empty directory. `timeoutMs` is
+ * the time for an operation: a network file system can block for ever
+ */
+export function createDirectoryStorage(settings: {
+  path: string;
+  timeoutMs: number;
+}): ObjectStorage {
+  const { path: root, timeoutMs } = settings;
   const url = `file://${root}`;
   let hasWritten = false;
 

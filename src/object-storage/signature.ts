@@ -26,10 +26,8 @@ function authenticate(key: string | Uint8Array, text: string): Buffer {
 
 /** Percent-encodes everything except the unreserved characters of RFC 3986. */
 export function encode(text: string): string {
-  return encodeURIComponent(text).replace(
-    /[!'()*]/g,
-    (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`,
-  );
+  const toHex = (character: string) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`;
+  return encodeURIComponent(text).replace(/[!'()*]/g, toHex);
 }
 
 /**

@@ -8,7 +8,7 @@ import { isOfArchive } from "./archive/context.ts";
 import { followableFrom } from "./archive/follow/prepare.ts";
 import { type ArchiveClient, openArchive } from "./archive/thread/client.ts";
 import { untilOpen } from "./archive/thread/reopening.ts";
-import { databaseFiles } from "./disk/files.ts";
+import { diskFiles } from "./disk/files.ts";
 import { readMarker } from "./disk/marker.ts";
 import { type DatabaseFile, openFrozen, openShared } from "./file/at-rest.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./file/connection.ts";
@@ -35,7 +35,6 @@ import {
   LOCK_TIMEOUT_MS,
   lockPath,
   requireOneName,
-  requireOnePath,
   type ServerLock,
   takeServerLock,
 } from "./file/server-lock.ts";
@@ -58,17 +57,13 @@ function requireNoOrphans(path: string): void {
   if (!existsSync(path)) {
     const wal = path + suffixes.wal;
     if (sizeOf(wal) === 0) return;
-    fail(
-      "operator",
-      `the database file is missing but its WAL ${wal} exists: move the database file back, or move the WAL away`,
-    );
+    const advice = "move the database file back, or move the WAL away";
+    fail("operator", `the database file is missing but its WAL ${wal} exists: ${advice}`);
   }
   if (sizeOf(path) > 0) return;
   if (sizeOf(path + suffixes.wal) === 0 && !existsSync(lockPath(path))) return;
-  fail(
-    "operator",
-    "the file is empty but was a database: restore a backup, or delete all of its files to start with an empty database",
-  );
+  const advice = "restore a backup, or delete all of its files to start with an empty database";
+  fail("operator", `the file is empty but was a database: ${advice}`);
 }
 
 /**
@@ -97,16 +92,6 @@ function lockForServer(path: string, mode: StoreMode): ServerLock {
   return lock ?? fail("operator", "the database is in use by another server");
 }
 
-function requirePermissions({ path, atRest }: DatabaseFile, isServer: boolean): void {
-  const { R_OK, W_OK } = constants;
-  if (atRest) {
-    requirePermission([path], R_OK);
-    return;
-  }
-  const files = [path, path + suffixes.wal, path + suffixes.shm];
-  requirePermission(isServer ? [...files, lockPath(path)] : files, R_OK | W_OK);
-}
-
 /**
  * @returns the path of the database without links, of which its other files have their names
  * @throws {AppError} operator if the path is not that of a database, or is not trusted
@@ -128,12 +113,15 @@ function findFile(databaseUrl: string, mode: StoreMode, create: boolean): string
 }
 
 function openFile(path: string, mode: StoreMode): DatabaseFile {
-  const isServer = isServerMode(mode);
-  if (!isServer) requireOneName(path);
+  requireOneName(path);
   // Not of a server, beside which commands may write.
-  const file = (mode === "read" ? openFrozen(path) : null) ?? openShared(path);
-  requirePermissions(file, isServer);
-  return file;
+  const frozen = mode === "read" ? openFrozen(path) : null;
+  if (frozen !== null) return frozen;
+  const shared = openShared(path);
+  const files = [path, path + suffixes.wal, path + suffixes.shm];
+  if (isServerMode(mode)) files.push(lockPath(path));
+  requirePermission(files, constants.R_OK | constants.W_OK);
+  return shared;
 }
 
 /** @throws {AppError} operator if the database is the copy of a standby, and would be written, or served without its age */
@@ -151,8 +139,7 @@ async function serveCopy(
   options: StoreOptions,
 ): Promise<void> {
   await using resources = new AsyncDisposableStack();
-  const file = openShared(path);
-  requirePermissions(file, true);
+  const file = openFile(path, "serve");
   const db = resources.adopt(file.connect(), (opened) => opened.close(true));
   requireMigrated(findVersion(db));
   db.run("pragma query_only = on");
@@ -190,16 +177,15 @@ async function openStore(options: StoreOptions, onCreate: () => void): Promise<S
     onCreate();
     createFile(path);
   }
-  const isServer = isServerMode(mode);
   const file = openFile(path, mode);
-  if (isServer) requireOnePath(path);
   using connection = new DisposableStack();
   // `true` closes the file even if prepared statements are still open.
   const db = connection.adopt(file.connect(), (opened) => opened.close(true));
   // Before the file is changed, or another one is created next to it.
   const version = withIoErrors(db, () => findVersion(db));
   if (!(version === 0 ? options.create : mode === "serve")) requireMigrated(version);
-  const lock = standbyLock ?? (isServer ? resources.use(lockForServer(path, mode)) : null);
+  const lock =
+    standbyLock ?? (isServerMode(mode) ? resources.use(lockForServer(path, mode)) : null);
   // Closed before the lock is released.
   resources.use(connection.move());
   requireSqlite(sqliteVersion(db));
@@ -233,7 +219,7 @@ async function openOrReplace(options: StoreOptions): Promise<Store> {
   return await untilOpen(archive, systemClock, open, (reason) => {
     const path = resolveDatabase(options.databaseUrl, false);
     // Another standby was faster: this one follows it.
-    if (archive.standby && followableFrom(databaseFiles(path, verifyDatabase)) !== null) return;
+    if (archive.standby && followableFrom(diskFiles(path, verifyDatabase)) !== null) return;
     if (isNew) {
       // Two new machines have started in the same moment.
       discard(path);

@@ -1,5 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { existsSync } from "node:fs";
+import { systemClock } from "../base/clock.ts";
 import { suffixes } from "../base/database-url.ts";
 import { messageOf } from "../base/error.ts";
 import { createWriteProbe } from "../base/write-probe.ts";
@@ -57,13 +58,6 @@ function checkpointWal(db: Database, reader: Reader): void {
   } catch {
     // The disk is failing, or another connection reads an older state. Closing the database tries again.
   }
-}
-
-/** It does not keep a command running. */
-function repeat(intervalMs: number, work: () => void): Disposable {
-  const timer = setInterval(work, intervalMs);
-  timer.unref();
-  return { [Symbol.dispose]: () => clearInterval(timer) };
 }
 
 interface OpenDatabase {
@@ -161,7 +155,7 @@ export async function createStore(
   });
   // Disposed of first: their writes would come after the archive is closed.
   resources.use(
-    repeat(WATCH_INTERVAL_MS, () => {
+    systemClock.every(WATCH_INTERVAL_MS, () => {
       const isInPlace = files.isInPlace();
       if (archive === null) return;
       if (archive.isDiskFailing()) writePages().then(archive.noteDiskWorks, () => {});
@@ -177,7 +171,7 @@ export async function createStore(
     const problem = `${path} cannot be marked, so a copy of it may continue its feed`;
     // The next one tries again.
     const warn = (error: unknown) => options.onWarning?.(`${problem}: ${messageOf(error)}`);
-    resources.use(repeat(MARK_INTERVAL_MS, () => mark().catch(warn)));
+    resources.use(systemClock.every(MARK_INTERVAL_MS, () => mark().catch(warn)));
   }
   const cleanup = resources.move();
   return {

@@ -12,7 +12,7 @@ import type {
   WalPlace,
   WalPosition,
 } from "../../src/sqlite/archive/machine.ts";
-import { databaseFiles } from "../../src/sqlite/disk/files.ts";
+import { diskFiles } from "../../src/sqlite/disk/files.ts";
 import { configure, connect } from "../../src/sqlite/file/connection.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { createScheduler, type Host, randomOf, startProcess } from "./clock.ts";
@@ -45,7 +45,7 @@ function sqliteRig(path: string): Rig {
     return db;
   };
   return {
-    files: databaseFiles(path, () => {}),
+    files: diskFiles(path, () => {}),
     create() {
       using db = openAll();
       db.run("create table changes (id integer primary key, type, record_id, version, created_at)");

@@ -33,14 +33,18 @@ interface Waiting<Item, Result> {
   readonly reject: (error: unknown) => void;
 }
 
-interface BatchQueue<Item, Result> {
-  readonly options: BatchOptions<Item, Result>;
-  waiting: Waiting<Item, Result>[];
-  readonly busyKeys: Set<string>;
-  running: number;
-  newestMs: number;
-  scheduled: boolean;
-  timer: ReturnType<typeof setTimeout> | undefined;
+type BatchQueue<Item, Result> = ReturnType<typeof createQueue<Item, Result>>;
+
+function createQueue<Item, Result>(options: BatchOptions<Item, Result>) {
+  return {
+    options,
+    waiting: [] as Waiting<Item, Result>[],
+    busyKeys: new Set<string>(),
+    running: 0,
+    newestMs: 0,
+    scheduled: false,
+    timer: undefined as Timer | undefined,
+  };
 }
 
 function rejectExpired<Item, Result>({ waiting }: BatchQueue<Item, Result>): void {
@@ -166,15 +170,7 @@ function startSoon<Item, Result>(queue: BatchQueue<Item, Result>): void {
 export function createBatchQueue<Item, Result>(
   options: BatchOptions<Item, Result>,
 ): (item: Item) => Promise<Result> {
-  const queue: BatchQueue<Item, Result> = {
-    options,
-    waiting: [],
-    busyKeys: new Set(),
-    running: 0,
-    newestMs: 0,
-    scheduled: false,
-    timer: undefined,
-  };
+  const queue = createQueue(options);
   return (item) =>
     new Promise<Result>((resolve, reject) => {
       queue.waiting.push({ item, sinceMs: performance.now(), resolve, reject });

@@ -152,10 +152,9 @@ export const severalServers: Placement = {
   `,
   ofUsers: "orders.user_id = any($3::bigint[])",
   findOrders,
-  alsoCopied: {
-    table: "order_index",
-    columns: ["id", "user_id", "reference"],
-    statement: twoPhaseCopy,
+  async alsoCopy(session, orders) {
+    await session.insert("order_index", ["id", "user_id", "reference"], orders);
+    await session.script(twoPhaseCopy);
   },
   beforeCopy: [sequentialMode, twoPhaseCommit],
   beforeWrite: [twoPhaseCommit],

@@ -48,17 +48,21 @@ interface Work {
   readonly begin: () => void;
 }
 
-interface Queues {
-  readonly connections: number;
-  readonly shares: Readonly<Record<Kind, number>>;
-  readonly running: Record<Kind, number>;
-  /** Of all kinds, in the order of their arrival. */
-  readonly waiting: Set<Work>;
-  /** The last one of each client. */
-  readonly turns: Map<string, number>;
-  /** That of the list that began last: a client gets none before it. */
-  turn: number;
-  readonly idleWaiters: (() => void)[];
+type Queues = ReturnType<typeof createQueues>;
+
+function createQueues(connections: number) {
+  return {
+    connections,
+    shares: sharesOf(connections),
+    running: { read: 0, list: 0, write: 0, background: 0 },
+    /** Of all kinds, in the order of their arrival. */
+    waiting: new Set<Work>(),
+    /** The last one of each client. */
+    turns: new Map<string, number>(),
+    /** That of the list that began last: a client gets none before it. */
+    turn: 0,
+    idleWaiters: [] as (() => void)[],
+  };
 }
 
 const countOf = ({ read, list, write, background }: Queues["running"]) =>
@@ -121,16 +125,7 @@ export function createConnectionQueues(options: {
   readonly onTimeout?: (work: Promise<unknown>) => void;
 }) {
   const { connections, queueTimeoutMs = QUEUE_TIMEOUT_MS, onTimeout } = options;
-  const shares = sharesOf(connections);
-  const queues: Queues = {
-    connections,
-    shares,
-    running: { read: 0, list: 0, write: 0, background: 0 },
-    waiting: new Set(),
-    turns: new Map(),
-    turn: 0,
-    idleWaiters: [],
-  };
+  const queues = createQueues(connections);
   return {
     /** @param timeoutMs of the work: after it, the connection counts as busy until the work ends */
     async run<Result>(
@@ -147,7 +142,7 @@ export function createConnectionQueues(options: {
         ? result
         : withTimeout(result, timeoutMs, () => onTimeout?.(result));
     },
-    shares,
+    shares: queues.shares,
     async idle(): Promise<void> {
       if (countOf(queues.running) === 0) return;
       await new Promise<void>((wake) => queues.idleWaiters.push(wake));

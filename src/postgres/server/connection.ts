@@ -42,12 +42,7 @@ const commonSettings = {
 
 export type Value = string | number | null | readonly string[] | readonly number[];
 
-export interface Session {
-  all<Row>(statement: string, ...values: Value[]): Promise<readonly Row[]>;
-  first<Row>(statement: string, ...values: Value[]): Promise<Row | null>;
-  script(statements: string): Promise<void>;
-  insert(table: string, columns: readonly string[], rows: readonly CopyRow[]): Promise<void>;
-}
+export type Session = ReturnType<typeof sessionOf>;
 
 type Work<Result> = (session: Session) => Promise<Result>;
 
@@ -72,23 +67,7 @@ export const longTransaction: RunOptions = {
 
 export type Settings = Readonly<Record<string, string | number>>;
 
-export interface Database extends AsyncDisposable {
-  /**
-   * Runs work on a connection as soon as one is free. The work is retried after a serialization failure or deadlock, so
-   * it must have no side effects outside the database.
-   * @throws {AppError} unavailable if the database is unreachable or busy; a write may be committed
-   */
-  run<Result>(kind: Kind, work: Work<Result>, options?: RunOptions): Promise<Result>;
-  onWrite(listener: () => void): void;
-  /** @param listener called with each error of work, before it is retried */
-  onError(listener: (error: unknown) => void): void;
-  /** Settings that connections should have, without those that parameters of the URL override. */
-  readonly settings: Settings;
-  readonly shares: Readonly<Record<Kind, number>>;
-  close(): Promise<void>;
-  /** Aborted when `close` begins to close the connections. */
-  readonly closing: AbortSignal;
-}
+export type Database = ReturnType<typeof connect>;
 
 /**
  * Converts int8 values, which Bun returns as bigint, to numbers: every integer of the API fits exactly. The conversion is
@@ -104,19 +83,23 @@ function withNumbers<Row>(rows: Row[]): readonly Row[] {
   return rows;
 }
 
-function sessionOf(sql: () => SQL): Session {
+function sessionOf(sql: () => SQL) {
   async function all<Row>(statement: string, ...values: Value[]): Promise<readonly Row[]> {
     return withNumbers(await sql().unsafe<Row[]>(statement, values));
   }
   return {
     all,
-    async first<Row>(statement: string, ...values: Value[]) {
+    async first<Row>(statement: string, ...values: Value[]): Promise<Row | null> {
       return (await all<Row>(statement, ...values))[0] ?? null;
     },
-    async script(statements) {
+    async script(statements: string): Promise<void> {
       await sql().unsafe(statements).simple();
     },
-    async insert(table, columns, rows) {
+    async insert(
+      table: string,
+      columns: readonly string[],
+      rows: readonly CopyRow[],
+    ): Promise<void> {
       if (rows.length === 0) return;
       const names = columns.join(", ");
       const given = `pg_catalog.json_populate_recordset(null::${table}, $1::text::json)`;
@@ -187,7 +170,7 @@ export type ConnectOptions = Pick<StoreOptions, "databaseUrl" | "onCommit"> &
 export function connect(
   { databaseUrl, onCommit, mode }: ConnectOptions,
   placementSettings: Settings = {},
-): Database {
+) {
   const settings = settingsOf(databaseUrl, placementSettings, mode);
   const pool = createPool((max) => openConnections(databaseUrl, settings, max));
   const session = sessionOf(pool.sql);
@@ -229,9 +212,15 @@ export function connect(
   }
 
   return {
+    /** Settings that connections should have, without those that parameters of the URL override. */
     settings,
     shares: queues.shares,
-    run(kind, work, options = {}) {
+    /**
+     * Runs work on a connection as soon as one is free. The work is retried after a serialization failure or deadlock, so
+     * it must have no side effects outside the database.
+     * @throws {AppError} unavailable if the database is unreachable or busy; a write may be committed
+     */
+    run<Result>(kind: Kind, work: Work<Result>, options: RunOptions = {}): Promise<Result> {
       const { lockTimeoutMs, timeoutMs, mayRetry } = options;
       const isOne = options.transaction === true || lockTimeoutMs !== undefined;
       const attempt = () => (isOne ? begin(kind, work, options) : work(session));
@@ -246,10 +235,12 @@ export function connect(
       };
       return queues.run(kind, reported, timeoutMs);
     },
-    onWrite: (listener) => void writeListeners.push(listener),
-    onError: (listener) => void errorListeners.push(listener),
+    onWrite: (listener: () => void) => void writeListeners.push(listener),
+    /** @param listener called with each error of work, before it is retried */
+    onError: (listener: (error: unknown) => void) => void errorListeners.push(listener),
     close,
     [Symbol.asyncDispose]: close,
+    /** Aborted when `close` begins to close the connections. */
     closing: closing.signal,
   };
 }

@@ -92,11 +92,9 @@ function isDistributedSince(error: unknown): boolean {
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof AppError) return error;
   if (isDistributedSince(error)) {
+    const problem = "the database was distributed over several servers: restart user-api";
     // Without the cause: each create of a batch would be tried alone.
-    return new AppError(
-      "unavailable",
-      "the database was distributed over several servers: restart user-api",
-    );
+    return new AppError("unavailable", problem);
   }
   const state = sqlState(error);
   const isTransient = state === "" ? isConnectionError(error) : TRANSIENT.test(state);

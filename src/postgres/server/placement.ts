@@ -1,4 +1,5 @@
 /** Where orders are. On one server they are in one table; citus.ts has what is different on several. */
+import type { CopyRow } from "../../domain/copy.ts";
 import type { Order } from "../../domain/order.ts";
 import type { RecordTable, RecordText } from "../../domain/record.ts";
 import { type Filters, type Session, type Settings, selectWhere } from "./connection.ts";
@@ -31,12 +32,8 @@ export interface Placement {
     columns: string,
     filters: Filters,
   ) => Promise<readonly RecordText<Order>[]>;
-  /** Columns of orders that are also copied to another table, and a statement after it; `null` if none are. */
-  readonly alsoCopied: {
-    readonly table: string;
-    readonly columns: readonly string[];
-    readonly statement: string;
-  } | null;
+  /** Writes what another table has of orders that are copied. */
+  readonly alsoCopy: (session: Session, orders: readonly CopyRow[]) => Promise<void>;
   /** Statements at the beginning of a transaction that writes many rows of several tables. */
   readonly beforeCopy: readonly string[];
   /** Statements at the beginning of other transactions that write. If there are none, a batch need not be one. */
@@ -60,7 +57,7 @@ export const oneServer: Placement = {
   // So that the parameter has a type.
   ofUsers: "$3::bigint[] is not null",
   findOrders: (session, columns, filters) => selectWhere(session, columns, "orders", filters),
-  alsoCopied: null,
+  async alsoCopy() {},
   beforeCopy: [],
   beforeWrite: [],
   maxOffset: null,

@@ -140,7 +140,6 @@ interface PageRow {
   readonly next: number | null;
 }
 
-/** Maximum number of pages per statement. */
 const MAX_PAGES = 16;
 
 type ListQuery = PageQuery & { readonly user_id?: number };

@@ -107,10 +107,8 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
     items: readonly Item<Row, Edit>[],
     isAlone: boolean,
   ): Promise<readonly Outcome<RecordText<Row> | null>[]> {
-    const rows = await parts.read(
-      session,
-      items.map(({ id }) => id),
-    );
+    const ids = items.map(({ id }) => id);
+    const rows = await parts.read(session, ids);
     const found = new Map(rows.map((row) => [row.id, row]));
     const time = context.now();
     const expired = context.expiryTime();

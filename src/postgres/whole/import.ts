@@ -99,11 +99,8 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     const moved = updated.filter(
       ({ before, after }) => !Bun.deepEquals(rules.keysOf(before), rules.keysOf(after)),
     );
-    if (moved.length > 0)
-      await session.all(
-        clearKeys,
-        moved.map(({ before }) => before.id),
-      );
+    const movedIds = moved.map(({ before }) => before.id);
+    if (movedIds.length > 0) await session.all(clearKeys, movedIds);
     const writes = updated.map(({ before, after }) => ({
       before,
       values: { ...editable.valuesOf(after), updated_at: after.updated_at },

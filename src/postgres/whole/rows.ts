@@ -42,10 +42,7 @@ export function rowsOf(session: Session, placement: Placement): CopyTarget {
     lastId,
     async write(table, rows) {
       await session.insert(table, copiedTables[table].columns, rows);
-      const also = table === "orders" ? placement.alsoCopied : null;
-      if (also === null) return;
-      await session.insert(also.table, also.columns, rows);
-      await session.script(also.statement);
+      if (table === "orders") await placement.alsoCopy(session, rows);
     },
     async advanceIds(table, id) {
       // A rollback does not reset a sequence, so after a failed copy it can already be at this id.

@@ -74,7 +74,7 @@ export function createWriteState(memory = new SharedArrayBuffer(8)) {
 }
 
 /** Which server this is, and how it waits. */
-export interface ServerContext {
+export interface ServerContext extends Omit<ArchiveSettings, "url" | "environment"> {
   readonly files: DatabaseFiles;
   readonly storage: ObjectStorage;
   readonly machine: Machine;
@@ -89,9 +89,7 @@ export type ArchiveReport = Omit<ArchiveState, "isHeld" | "isReachable"> & {
   readonly heldForMs: number;
 };
 
-export interface ArchiverOptions
-  extends ServerContext,
-    Pick<ArchiveSettings, "intervalMs" | "keepMs" | "commit" | "takeoverMs" | "standby"> {
+export interface ArchiverOptions extends ServerContext {
   readonly database: OpenDatabase;
   readonly writes: WriteState;
   /** While the storage is unreachable, the WAL keeps what is missing up to this size, or half of the free space. */
@@ -103,10 +101,7 @@ export interface ArchiverOptions
   readonly onSuperseded: (reason: string) => void;
 }
 
-/** What the parts of a generation say of it. */
 export interface GenerationEvents {
-  /** Called when all commits up to this ticket, and until this time, by the monotonic clock, can be restored. */
-  onStored(ticket: number, untilMs: number): void;
   /** Called once, with its name for operators, when another server has a slot of the log. */
   onSuperseded(holder: string): void;
   /** @see ArchiveContext.heldUntilMs */

@@ -143,19 +143,13 @@ export function decodeJson<Value>(
   return failDamaged(key, "cannot be read");
 }
 
-/** Earlier versions wrote whether the first segment continues the generation before. */
-type StoredGeneration = Generation & { readonly continues?: boolean };
-
 export function decodeGeneration(number: number, body: Uint8Array): Generation {
-  const isSound = ({ parent = null, ...record }: StoredGeneration) =>
+  const isSound = ({ parent, ...record }: Generation) =>
     record.number === number &&
     [record.archive, record.name].every((text) => typeof text === "string") &&
     (parent === null || (isWithin(parent.generation, 1, number - 1) && isNumber(parent.number))) &&
     isNumber(record.previousEnd);
-  const stored: StoredGeneration = decodeJson(generationKey(number), body, isSound);
-  const { continues = false, parent = null, ...record } = stored;
-  const before = { generation: number - 1, number: record.previousEnd };
-  return { ...record, parent: continues ? before : parent };
+  return decodeJson(generationKey(number), body, isSound);
 }
 
 export function decodeBase(id: ObjectId, body: Uint8Array): Base {
@@ -221,8 +215,8 @@ export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirm
   readonly sequence: number;
   /** Time until the next one. */
   readonly intervalMs: number;
-  /** Whether the generation has a base, or continues another one. Earlier versions did not say it. */
-  readonly hasBase?: boolean;
+  /** Whether the generation has a base, or continues another one. */
+  readonly hasBase: boolean;
 }
 
 /** Interval of the heartbeats of a server: at most 12 small objects a minute. */

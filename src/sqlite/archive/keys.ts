@@ -55,7 +55,6 @@ export function logPrefix(generation: number): string {
   return `${prefixes.log}${pad(generation, GENERATION_DIGITS)}/`;
 }
 
-/** @returns what the keys of the slots in the block of this one begin with */
 export function blockPrefix({ generation, number }: ObjectId): string {
   const block = pad(number, NUMBER_DIGITS).slice(0, -BLOCK_DIGITS);
   return `${logPrefix(generation)}${block}/`;

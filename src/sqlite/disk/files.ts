@@ -1,4 +1,3 @@
-/** The files of a database on the disk of this machine. */
 import {
   closeSync,
   fstatSync,
@@ -83,7 +82,7 @@ function openProgress(path: string): ProgressReader {
  * @param path without symbolic links: the other files are next to it
  * @param verify throws an AppError, operator, if the database at its path is damaged
  */
-export function databaseFiles(path: string, verify: (path: string) => void): DatabaseFiles {
+export function diskFiles(path: string, verify: (path: string) => void): DatabaseFiles {
   return {
     path,
     holder: holderName(path),

@@ -1,16 +1,18 @@
-/** The file of the marker, next to the database. */
-import { constants, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import {
+  constants,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname } from "node:path";
 import { suffixes } from "../../base/database-url.ts";
 import { fail, systemCode } from "../../base/error.ts";
 import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
 import type { ArchiveMarker } from "../archive/machine.ts";
-import {
-  copyOwnership,
-  PRIVATE_MODE,
-  replaceFile,
-  requirePermission,
-  resolveDatabase,
-} from "../file/files.ts";
+import { copyOwnership, PRIVATE_MODE, requirePermission, resolveDatabase } from "../file/files.ts";
 import { isServed } from "../file/server-lock.ts";
 
 /** How long a command waits for the archive, as a client does. */
@@ -53,7 +55,8 @@ export function writeMarker(databasePath: string, marker: ArchiveMarker, file = 
   utimesSync(temporaryPath, 0, 0);
   fsyncPath(temporaryPath);
   copyOwnership(temporaryPath, file);
-  replaceFile(temporaryPath, path);
+  renameSync(temporaryPath, path);
+  fsyncPath(dirname(path));
 }
 
 /** Makes the marker of a database that was replaced valid for copies of it, too. */

@@ -1,4 +1,3 @@
-/** Writes parts of a write-ahead log (WAL). */
 import { writeSync } from "node:fs";
 import { fail, messageOf } from "../../base/error.ts";
 import type { Copy, WalPosition } from "../archive/machine.ts";

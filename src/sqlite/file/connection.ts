@@ -47,10 +47,8 @@ export function sqliteVersion(db: Database): string {
 /** @throws {AppError} operator if this version of SQLite lacks what the statements need */
 export function requireSqlite(version: string): void {
   if (Bun.semver.order(version, MIN_SQLITE) >= 0) return;
-  fail(
-    "operator",
-    `SQLite ${version} is too old: update the operating system, which provides it, to SQLite ${MIN_SQLITE} or newer`,
-  );
+  const advice = "update the operating system, which provides it";
+  fail("operator", `SQLite ${version} is too old: ${advice}, to SQLite ${MIN_SQLITE} or newer`);
 }
 
 export function countRows(db: Database, table: string): number {

@@ -12,18 +12,7 @@ import { committedBytes, readWalState, type WalState } from "./wal-index.ts";
 /** Bytes at the beginning of the database that are compared when its time has changed. */
 const prefix = Buffer.alloc(2 ** 20);
 
-export interface FileWatch {
-  /**
-   * Verifies that all files are in place. Call it before a write begins and again before it is acknowledged.
-   * @throws {AppError} unavailable if a file was moved, deleted, replaced or overwritten, or the lock is lost
-   */
-  requireInPlace(): void;
-  isInPlace(): boolean;
-  /** @returns the number of pages in the WAL; 0 if the disk fails */
-  walPages(): number;
-  /** Call it after the database is closed. */
-  close(): void;
-}
+export type FileWatch = Omit<ReturnType<typeof watchFiles>, "descriptors">;
 
 /** Watches nothing: a database at rest has no WAL, and `DatabaseFile.requireUnchanged` watches the file. */
 export const nothingToWatch: FileWatch = {
@@ -34,11 +23,7 @@ export const nothingToWatch: FileWatch = {
 };
 
 /** They stay open as long as the database. */
-export interface FileDescriptors {
-  readonly database: number;
-  readonly wal: number;
-  readonly index: number;
-}
+export type FileDescriptors = ReturnType<typeof watchFiles>["descriptors"];
 
 type WatchedFile = ReturnType<typeof openFile>;
 type State = ReturnType<typeof openState>;
@@ -149,7 +134,7 @@ export function watchFiles(
   onChange: (problem: string | null, isOverwritten: boolean) => void,
   lock: ServerLock | null,
   isCopy = false,
-): FileWatch & { readonly descriptors: FileDescriptors } {
+) {
   const state = openState(path, lock, isCopy);
   const { database, wal, index } = state;
   const open = [database, wal, index];
@@ -178,12 +163,18 @@ export function watchFiles(
       index: index.descriptor,
     },
     isInPlace,
-    requireInPlace() {
+    /**
+     * Verifies that all files are in place. Call it before a write begins and again before it is acknowledged.
+     * @throws {AppError} unavailable if a file was moved, deleted, replaced or overwritten, or the lock is lost
+     */
+    requireInPlace(): void {
       if (isInPlace()) return;
       throw unavailableError("written", Object.assign(new Error(problem ?? ""), code && { code }));
     },
+    /** @returns the number of pages in the WAL; 0 if the disk fails */
     walPages: () => readState(index)?.frames ?? 0,
-    close() {
+    /** Call it after the database is closed. */
+    close(): void {
       for (const { descriptor } of open.splice(0)) closeSync(descriptor);
     },
   };

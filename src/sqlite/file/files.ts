@@ -201,16 +201,9 @@ export function publish(temporaryPath: string, path: string): void {
   }
 }
 
-/** Atomically replaces a file with a complete, synced one: the path always names one of the two. */
-export function replaceFile(temporaryPath: string, path: string): void {
-  renameSync(temporaryPath, path);
-  fsyncPath(dirname(resolve(path)));
-}
-
 /** More than a request writes: a file system that is almost full counts as full. */
 const PROBE_BYTES = 2 ** 16;
 
-/** @see DatabaseFiles.requireWritable */
 export function requireWritable(databasePath: string): void {
   try {
     // A name that no unfinished copy of this process has, which would be removed.
@@ -234,7 +227,6 @@ export function discard(path: string): void {
   }
 }
 
-/** Deletes the WAL of a database that no process has open. */
 export function discardWal(path: string): void {
   for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
 }

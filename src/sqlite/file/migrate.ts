@@ -54,11 +54,8 @@ export function readEntries(scripts = migrations): readonly SchemaEntry[] {
  */
 function requireSchema(db: Database, scripts: readonly string[]): void {
   const because = ({ name }: SchemaEntry, problem: string): never => {
-    const what = quoteReadably(String(name).slice(0, 100));
-    return fail(
-      "operator",
-      `the schema is not that of version ${scripts.length}: ${what} ${problem}`,
-    );
+    const what = `${quoteReadably(String(name).slice(0, 100))} ${problem}`;
+    return fail("operator", `the schema is not that of version ${scripts.length}: ${what}`);
   };
   const missing = new Map(readEntries(scripts).map((entry) => [JSON.stringify(entry), entry]));
   for (const entry of entriesOf(db)) {

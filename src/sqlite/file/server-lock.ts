@@ -1,5 +1,5 @@
 import { constants, Database } from "bun:sqlite";
-import { existsSync, realpathSync, type Stats, statSync } from "node:fs";
+import { existsSync, realpathSync, statSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
 import { isAtRest } from "./at-rest.ts";
@@ -11,10 +11,7 @@ import { readHeader } from "./files.ts";
 export const LOCK_TIMEOUT_MS = 500;
 
 /** Once its file is moved or deleted, another server can take the lock. */
-export interface ServerLock extends Disposable {
-  readonly path: string;
-  readonly opened: Stats;
-}
+export type ServerLock = NonNullable<ReturnType<typeof takeServerLock>>;
 
 /** @returns the path of the lock file, which stays when the server has stopped */
 export function lockPath(databasePath: string): string {
@@ -37,40 +34,17 @@ function canLockAll(databasePath: string): boolean {
   }
 }
 
-function failOtherName(names: number): never {
-  fail(
-    "operator",
-    `the file has ${names} names (hard links), and another process has it open, perhaps a server under another name: stop that process`,
-  );
-}
-
 /**
- * Call it before a command opens the database: the WAL of a server is next to the name under which it serves.
- * @throws {AppError} operator if another process has opened the file, and may have done so by another name
+ * Call it before the database is opened. A lock and a WAL belong to the name under which a process has opened the file.
+ * @throws {AppError} operator if the file has another name, and another process has it open, perhaps under that
  */
 export function requireOneName(databasePath: string): void {
   const { nlink } = statSync(databasePath);
   // Backups that are kept as hard links have no WAL, and may be read-only.
   if (nlink === 1 || readHeader(databasePath)?.usesWal !== true || isServed(databasePath)) return;
-  if (!canLockAll(databasePath)) failOtherName(nlink);
-}
-
-/**
- * Call it before a server opens the database. Its lock belongs to a path. A database that was restored by another program
- * has no lock file, and that program may have it open: Litestream reads it all the time.
- * @throws {AppError} operator if another process has opened the file, and may have done so by another path
- */
-export function requireOnePath(databasePath: string): void {
-  const { nlink } = statSync(databasePath);
-  if ((existsSync(lockPath(databasePath)) && nlink === 1) || canLockAll(databasePath)) return;
-  if (nlink > 1) failOtherName(nlink);
-  // The WAL is next to the name under which the other process has opened the file.
-  if (!existsSync(databasePath + suffixes.wal)) {
-    fail(
-      "operator",
-      "another process has locked the database, or has it open under another path: stop that process",
-    );
-  }
+  if (canLockAll(databasePath)) return;
+  const problem = `the file has ${nlink} names (hard links), and another process has it open`;
+  fail("operator", `${problem}, perhaps a server under another name: stop that process`);
 }
 
 /**
@@ -84,13 +58,11 @@ export function takeServerLock(
   databasePath: string,
   timeoutMs: number,
   kind: "exclusive" | "shared" = "exclusive",
-): ServerLock | null {
+) {
   const path = lockPath(databasePath);
   const { SQLITE_OPEN_CREATE, SQLITE_OPEN_NOFOLLOW, SQLITE_OPEN_READWRITE } = constants;
-  const lock = new Database(
-    path,
-    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW,
-  );
+  const flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
+  const lock = new Database(path, flags);
   try {
     lock.run(`pragma busy_timeout = ${timeoutMs}`);
     lock.run("pragma journal_mode = memory");

@@ -58,7 +58,6 @@ export function createThread<Request, Reply, Event = never>(
         if (requests.length === 0) worker?.unref();
       }
     },
-    /** Sends what has no response. */
     post: (request: Request) => open().postMessage(request),
     isBroken: () => broken !== null,
     terminate(): void {

@@ -11,11 +11,6 @@ export function renameFeed(db: Database): void {
   db.run("update feed set name = lower(hex(randomblob(10)))");
 }
 
-/** Makes the next server start a new feed, wherever the file will be. */
-export function forgetFile(db: Database): void {
-  db.run("update feed set file = null");
-}
-
 /** @returns the identity of the file that the last server used; `null` if there is none */
 function lastFile(db: Database): string | null {
   return db.prepare<{ file: string | null }, []>("select file from feed").get()?.file ?? null;

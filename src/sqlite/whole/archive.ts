@@ -12,7 +12,6 @@ import { systemMachine } from "../disk/system-machine.ts";
 import { describeSqliteError } from "../file/errors.ts";
 import { verifyDatabase } from "./backup.ts";
 
-/** @see Backend.checkArchive */
 export const checkSqliteArchive: Backend["checkArchive"] = async (storage, databaseUrl) => {
   let directory = dirname(resolve(databaseUrl));
   // A check must not create the directory of the database.
@@ -27,13 +26,11 @@ export const checkSqliteArchive: Backend["checkArchive"] = async (storage, datab
   }
 };
 
-/** @see Backend.listArchive */
 export const listSqliteArchive: Backend["listArchive"] = (storage) =>
   listRanges(withRetries(storage, systemMachine)).catch((error) => {
     throw describeSqliteError(`Cannot read ${storage.url}`, error);
   });
 
-/** @see Backend.promoteArchive */
 export const promoteSqliteArchive: Backend["promoteArchive"] = (storage, ...options) => {
   const own = { writer: systemMachine.newId(), holder: holderName("archive promote") };
   return promote(withRetries(storage, systemMachine), ...options, own).catch((error) => {

@@ -28,7 +28,6 @@ export async function findChange(path: string): Promise<string | null> {
   return CHANGED;
 }
 
-/** Removes the checksum of a backup that has one. */
 export function removeChecksum(path: string): void {
   truncateSync(path, sizeOf(path) - LINE_BYTES);
 }

@@ -20,7 +20,6 @@ import {
 import { requireCurrentSchema, SCHEMA_VERSION } from "../file/migrate.ts";
 import { isServed } from "../file/server-lock.ts";
 import { createStatementThread } from "../file/thread.ts";
-import { forgetFile } from "../tables/feed.ts";
 import { appendChecksum } from "./backup-checksum.ts";
 import { checkDatabase, findInFile } from "./check.ts";
 
@@ -100,7 +99,7 @@ function recordBackup(databasePath: string): void {
   }
 }
 
-/** @see Statistics.lastBackupS */
+/** @see Store.statistics */
 export function lastBackupS(databasePath: string): number | null {
   const marker = databasePath + suffixes.lastBackup;
   const { mtimeMs } = statSync(marker, { throwIfNoEntry: false }) ?? {};
@@ -113,7 +112,7 @@ function verifyCopy(path: string, version: number): Awaited<ReturnType<Backend["
     {
       // A copy of the backup may replace the database, which then has another feed.
       using copy = connect(path);
-      withIoErrors(copy, () => forgetFile(copy));
+      withIoErrors(copy, () => copy.run("update feed set file = null"));
     }
     return verifyDatabase(path);
   }
@@ -123,7 +122,6 @@ function verifyCopy(path: string, version: number): Awaited<ReturnType<Backend["
   return { schema_version: version, bytes: sizeOf(path), warnings: [] };
 }
 
-/** @see Backend.backUp */
 export async function backUp(
   { file, db, version }: { file: DatabaseFile; db: Database; version: number },
   { path, signal }: Omit<BackUpOptions, "databaseUrl">,

@@ -70,27 +70,24 @@ function* findBrokenConstraints(db: Database) {
   }
 }
 
-function findRows<Row>(query: string, describe: (row: Row) => string): Find {
+function findBy(query: string): Find {
   return function* find(db) {
-    using statement = db.prepare<Row, []>(query);
-    for (const row of statement.iterate()) yield describe(row);
+    using statement = db.prepare<{ problem: string }, []>(query);
+    for (const { problem } of statement.iterate()) yield problem;
   };
 }
 
-const findOrphans = findRows<{ table: string; rowid: number }>(
-  "pragma foreign_key_check",
-  ({ table, rowid }) => `row ${rowid} of ${table} references a missing row`,
-);
+const findOrphans = findBy(`
+  select format('row %d of %s references a missing row', rowid, "table") as problem
+  from pragma_foreign_key_check
+`);
 
-const findWrongSequences = findRows<{ name: string }>(
-  `
-    select name
-    from (${tablesWithSequence.map((table) => `select '${table}' as name, max(id) as last from ${table}`).join(" union all ")})
-    left join sqlite_sequence using (name)
-    where last > coalesce(seq, 0) or seq > ${Number.MAX_SAFE_INTEGER}
-  `,
-  ({ name }) => `the last id of ${name} is wrong`,
-);
+const findWrongSequences = findBy(`
+  select format('the last id of %s is wrong', name) as problem
+  from (${tablesWithSequence.map((table) => `select '${table}' as name, max(id) as last from ${table}`).join(" union all ")})
+  left join sqlite_sequence using (name)
+  where last > coalesce(seq, 0) or seq > ${Number.MAX_SAFE_INTEGER}
+`);
 
 /**
  * Finds the buckets of a list whose stored count differs from a count of the rows. The last id is a number that a damaged
@@ -99,121 +96,102 @@ const findWrongSequences = findRows<{ name: string }>(
 function findMiscounts(list: CountedList): Find {
   const table = tableOf(list);
   const isDense = list === table;
-  const where = isDense ? "true" : "status = $list";
   const last = `(select coalesce(max(seq), 0) from sqlite_sequence where name = '${table}')`;
-  const assigned = `min(1 << $shift, max(0, ${last} - (bucket << $shift)))`;
-  const counted = `${isDense ? `${assigned} -` : ""} coalesce(present.ids, 0)`;
-  return function* find(db) {
-    type Level = { list: CountedList; level: number; shift: number };
-    using recount = db.prepare<{ bucket: number }, Level>(`
+  const finds = levelBits.map((shift, level) => {
+    const assigned = `min(1 << ${shift}, max(0, ${last} - (bucket << ${shift})))`;
+    return findBy(`
       with
         present (bucket, ids) as (
-          select (id - 1) >> $shift, count(*)
+          select (id - 1) >> ${shift}, count(*)
           from ${table}
-          where ${where}
+          where ${isDense ? "true" : `status = '${list}'`}
           group by 1
         ),
-        kept (bucket, ids) as (select bucket, ids from buckets where list = $list and level = $level),
+        kept (bucket, ids) as (select bucket, ids from buckets where list = '${list}' and level = ${level}),
         -- -1, so that bucket 0 is compared too.
         known (bucket) as (select -1 union select bucket from present union select bucket from kept)
-      select bucket
+      select format('the total of ${list} is wrong in bucket %d of level ${level}', bucket) as problem
       from (select bucket from known union select bucket + 1 from known)
       left join present using (bucket)
       left join kept using (bucket)
-      where bucket >= 0 and coalesce(kept.ids, 0) <> ${counted}
+      where bucket >= 0
+        and coalesce(kept.ids, 0) <> ${isDense ? `${assigned} -` : ""} coalesce(present.ids, 0)
     `);
-    for (const [level, shift] of levelBits.entries()) {
-      for (const { bucket } of recount.iterate({ list, level, shift })) {
-        yield `the total of ${list} is wrong in bucket ${bucket} of level ${level}`;
-      }
-    }
-  };
+  });
+  return (db) => finds.values().flatMap((find) => find(db));
 }
 
 function findLarge(table: RecordTable, record: Schema): Find {
   return (db) =>
-    findRows<{ id: number }>(
-      `
-        select id
-        from ${table}
-        where octet_length(${recordJson(db, record)}) > ${MAX_RECORD_BYTES}
-      `,
-      ({ id }) => `row ${id} of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON`,
-    )(db);
+    findBy(`
+      select format('row %d of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON', id) as problem
+      from ${table}
+      where octet_length(${recordJson(db, record)}) > ${MAX_RECORD_BYTES}
+    `)(db);
 }
 
 /** Prices are added in two parts, because SQLite rounds a product that exceeds 64 bits. */
-const findWrongTotals = findRows<{ id: number }>(
-  `
-    select id
-    from orders
-    where json_valid(items)
-      and (
-        select total - coalesce(sum((value ->> 'quantity') * ((value ->> 'unit_price') % 134217728)), 0)
-          <> coalesce(sum((value ->> 'quantity') * ((value ->> 'unit_price') / 134217728)), 0) * 134217728
-        from json_each(items)
-      )
-  `,
-  ({ id }) => `the total of order ${id} does not match its items`,
-);
+const findWrongTotals = findBy(`
+  select format('the total of order %d does not match its items', id) as problem
+  from orders
+  where json_valid(items)
+    and (
+      select total - coalesce(sum((value ->> 'quantity') * ((value ->> 'unit_price') % 134217728)), 0)
+        <> coalesce(sum((value ->> 'quantity') * ((value ->> 'unit_price') / 134217728)), 0) * 134217728
+      from json_each(items)
+    )
+`);
 
-const findChangeGaps = findRows<Record<"kept" | "first" | "last", number>>(
-  `
-    select count(*) as kept, min(id) as first, max(id) as last
-    from changes
-    having kept <> last - first + 1
-  `,
-  ({ kept, first, last }) =>
-    `the changes are not consecutive: ${kept} of them from ${first} to ${last}`,
-);
+const findChangeGaps = findBy(`
+  select format('the changes are not consecutive: %d of them from %d to %d', count(*), min(id), max(id)) as problem
+  from changes
+  having count(*) <> max(id) - min(id) + 1
+`);
 
 const changedRecord = `case when type <= ${LAST_OF_USERS} then 'user ' else 'order ' end || record_id`;
 
 /** The first change of a record that is kept may have any version: earlier ones may have expired. */
-const findChangeJumps = findRows<{ record: string; version: number; before: number }>(
-  `
-    select ${changedRecord} as record, version, version_before as before
-    from (
-      select id, type, record_id, version,
-        lag(type) over of_record as type_before,
-        lag(version) over of_record as version_before
-      from changes
-      window of_record as (partition by type > ${LAST_OF_USERS}, record_id order by id)
-    )
-    where case
-      when type_before is null then false
-      -- A user with the id of a deleted one is imported.
-      when type_before = 3 or type = 1 or type = 4 then not (type_before = 3 and type = 1)
-      when type = 3 then version <> version_before
-      else version <> version_before + 1
-    end
-  `,
-  ({ record, version, before }) =>
-    `the changes of ${record} do not ascend by one: version ${version} follows ${before}`,
-);
+const findChangeJumps = findBy(`
+  select
+    format(
+      'the changes of %s do not ascend by one: version %d follows %d',
+      ${changedRecord}, version, version_before
+    ) as problem
+  from (
+    select id, type, record_id, version,
+      lag(type) over of_record as type_before,
+      lag(version) over of_record as version_before
+    from changes
+    window of_record as (partition by type > ${LAST_OF_USERS}, record_id order by id)
+  )
+  where case
+    when type_before is null then false
+    -- A user with the id of a deleted one is imported.
+    when type_before = 3 or type = 1 or type = 4 then not (type_before = 3 and type = 1)
+    when type = 3 then version <> version_before
+    else version <> version_before + 1
+  end
+`);
 
 const statusCode = `
   case orders.status ${orderStatuses.map((name, at) => `when '${name}' then ${at + 1}`).join(" ")} end
 `;
 
-const findChangesBehind = findRows<{ record: string }>(
-  `
-    select ${changedRecord} as record
-    from (
-      select max(id), type, record_id, version, status
-      from changes
-      group by type > ${LAST_OF_USERS}, record_id
-    ) as changed
-    left join users on type <= ${LAST_OF_USERS} and users.id = record_id
-    left join orders on type > ${LAST_OF_USERS} and orders.id = record_id
-    where case
-      when type = 3 then users.id is not null
-      when type <= ${LAST_OF_USERS} then users.version is not changed.version
-      else orders.version is not changed.version or ${statusCode} is not changed.status
-    end
-  `,
-  ({ record }) => `the last change of ${record} does not agree with the record`,
-);
+const findChangesBehind = findBy(`
+  select format('the last change of %s does not agree with the record', ${changedRecord}) as problem
+  from (
+    select max(id), type, record_id, version, status
+    from changes
+    group by type > ${LAST_OF_USERS}, record_id
+  ) as changed
+  left join users on type <= ${LAST_OF_USERS} and users.id = record_id
+  left join orders on type > ${LAST_OF_USERS} and orders.id = record_id
+  where case
+    when type = 3 then users.id is not null
+    when type <= ${LAST_OF_USERS} then users.version is not changed.version
+    else orders.version is not changed.version or ${statusCode} is not changed.status
+  end
+`);
 
 type Section = readonly [name: string, find: Find];
 

@@ -72,14 +72,6 @@ export async function withCopySource<Result>(
 
 function copyTargetOf(db: Database): CopyTarget {
   const { insert, skipTo, finish } = prepareBulkInsert(db)();
-  const clearLastId = db.prepare<null, { table: string }>(`
-    delete from sqlite_sequence
-    where name = $table
-  `);
-  const setLastId = db.prepare<null, { table: string; id: number }>(`
-    insert into sqlite_sequence (name, seq)
-    values ($table, $id)
-  `);
 
   return {
     ...copySourceOf(db),
@@ -97,13 +89,12 @@ function copyTargetOf(db: Database): CopyTarget {
         skipTo(table, id);
         finish();
       }
-      clearLastId.run({ table });
-      setLastId.run({ table, id });
+      db.run("delete from sqlite_sequence where name = ?", [table]);
+      db.run("insert into sqlite_sequence (name, seq) values (?, ?)", [table, id]);
     },
   };
 }
 
-/** @see Backend.withCopyTarget */
 export const withSqliteCopyTarget: Backend["withCopyTarget"] = async (path, work) => {
   try {
     requireAbsent(path);

@@ -42,12 +42,8 @@ function findBackup(from: string): string {
   requireEnd(path, header);
   requireFiniteTrees(path);
   requireOneName(path);
-  if (!isAtRest(path)) {
-    fail(
-      "operator",
-      "it is a database in use, not a backup: create a backup with `user-api backup`",
-    );
-  }
+  const advice = "create a backup with `user-api backup`";
+  if (!isAtRest(path)) fail("operator", `it is a database in use, not a backup: ${advice}`);
   return path;
 }
 
@@ -119,18 +115,15 @@ function mergeWal(path: string) {
 function revokeTokens(temporaryPath: string, previous: readonly KnownToken[] | null) {
   using db = connect(temporaryPath);
   if (previous === null) return { tokens: readTokens(db), revokedTokens: null };
-  const revoke = db.prepare<{ name: string }, Pick<Token, "hash" | "revoked_at">>(`
+  const revoke = db.prepare<{ name: string }, { previous: string }>(`
     update tokens
-    set revoked_at = $revoked_at
-    where hash = $hash and revoked_at is null
+    set revoked_at = value ->> 'revoked_at'
+    from json_each($previous)
+    where hash = value ->> 'hash' and revoked_at is null and value ->> 'revoked_at' is not null
     returning name
   `);
-  const revokeAll = db.transaction(() =>
-    previous
-      .filter(({ revoked_at }) => revoked_at !== null)
-      .flatMap(({ hash, revoked_at }) => revoke.all({ hash, revoked_at }).map(({ name }) => name)),
-  );
-  return { revokedTokens: revokeAll(), tokens: readTokens(db) };
+  const revoked = revoke.all({ previous: JSON.stringify(previous) });
+  return { revokedTokens: revoked.map(({ name }) => name), tokens: readTokens(db) };
 }
 
 /**
@@ -155,7 +148,6 @@ function replaceDatabase(temporaryPath: string, path: string, previousPath: stri
   return previousFiles.length > 0;
 }
 
-/** @see Backend.restore */
 export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now }) => {
   const isBackup = typeof from === "string";
   try {

@@ -13,7 +13,7 @@ import type { DatabaseFiles, Machine, OpenDatabase } from "../../../src/sqlite/a
 import { readHead } from "../../../src/sqlite/archive/read/catalog.ts";
 import { markerOfRestored } from "../../../src/sqlite/archive/read/rebuild.ts";
 import { createArchiver } from "../../../src/sqlite/archive/write/archiver.ts";
-import { databaseFiles } from "../../../src/sqlite/disk/files.ts";
+import { diskFiles } from "../../../src/sqlite/disk/files.ts";
 import { writeMarker } from "../../../src/sqlite/disk/marker.ts";
 import { restoreToFile } from "../../../src/sqlite/disk/restored-file.ts";
 import { systemMachine } from "../../../src/sqlite/disk/system-machine.ts";
@@ -22,8 +22,16 @@ import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 
-/** Short, so that tests do not wait. */
-const INTERVAL_MS = 10;
+export const defaults = {
+  restore: "never",
+  // Short, so that tests do not wait.
+  intervalMs: 10,
+  keepMs: 1e9,
+  commit: "async",
+  standby: false,
+  takeoverMs: 10_000,
+  wasSuperseded: false,
+} as const;
 /** A divisor of the intervals of heartbeats. */
 const STEP_MS = 250;
 
@@ -163,7 +171,7 @@ export function makeArchive() {
 
 /** The files of a database, whose server has the name of its path. */
 export function filesOf(path: string, more: Partial<DatabaseFiles> = {}): DatabaseFiles {
-  return { ...databaseFiles(path, () => {}), holder: path, ...more };
+  return { ...diskFiles(path, () => {}), holder: path, ...more };
 }
 
 interface Options
@@ -198,12 +206,8 @@ async function startArchived({
   let isSuperseded = false;
   let state = { secondsBehind: 0, bytesBehind: 0, heldForMs: 0 };
   const archiver = createArchiver({
-    intervalMs: INTERVAL_MS,
-    keepMs: 1e9,
+    ...defaults,
     maxWalBytes: 2 ** 30,
-    commit: "async",
-    standby: false,
-    takeoverMs: 10_000,
     writes: createWriteState(),
     ...settings,
     files,

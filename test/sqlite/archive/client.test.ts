@@ -11,7 +11,7 @@ import {
   type ArchiveResponse,
   createArchiveService,
 } from "../../../src/sqlite/archive/thread/service.ts";
-import { databaseFiles } from "../../../src/sqlite/disk/files.ts";
+import { diskFiles } from "../../../src/sqlite/disk/files.ts";
 import { systemMachine } from "../../../src/sqlite/disk/system-machine.ts";
 import type { FileDescriptors } from "../../../src/sqlite/file/file-watch.ts";
 import { newUser } from "../../contract/open.ts";
@@ -251,7 +251,7 @@ test("the thread of the archive reports what fails, and ends when it is closed",
     machine: systemMachine,
     // Without conditional writes.
     openStorage: () => ({ ...createMemoryStorage(), create: async () => true }),
-    filesOf: (at) => databaseFiles(at, () => {}),
+    filesOf: (at) => diskFiles(at, () => {}),
     respond: (response) => void responses.push(response),
   });
   const files = { database: 0, wal: 0, shm: 0 } as unknown as FileDescriptors;

@@ -16,6 +16,7 @@ import { expectRejection } from "../../support/expect-error.ts";
 import {
   type Archive,
   contentOf,
+  defaults,
   filesOf,
   makeArchive,
   makeClock,
@@ -65,9 +66,9 @@ async function startStandby(
   };
   const files = filesOf(path, { holder: "b.db", lockIdentity: () => path, requireWritable });
   const common = { files, machine, signal: stopping.signal, log };
-  const own = { takeoverMs: 10_000, wasSuperseded: false, commit: "sync", standby: true } as const;
+  const own = { ...defaults, commit: "sync", standby: true } as const;
   const server = { ...common, ...own, storage };
-  const start = await prepareCopy({ ...server, restore: "never" });
+  const start = await prepareCopy(server);
   if (start === null) throw new Error("no other server was found");
   const db = new Database(path, { readwrite: true, strict: true });
   db.run("pragma busy_timeout = 5000");
@@ -117,8 +118,9 @@ async function startServer(archive: Archive, options: Parameters<Archive["start"
 }
 
 function beat({ storage }: Archive, changed: object = {}, generation = 1) {
-  const state = { generation, writer: "a", confirmed: 0, sequence: 1, intervalMs: 5_000 };
-  return storage.put(heartbeatKey(generation), encodeJson({ ...state, ...changed }));
+  const beats = { sequence: 1, intervalMs: 5_000, hasBase: true };
+  const state = { generation, writer: "a", confirmed: 0, ...beats, ...changed };
+  return storage.put(heartbeatKey(generation), encodeJson(state));
 }
 
 /** Begins the second generation. */

@@ -6,7 +6,15 @@ import { ensureDatabase } from "../../../src/sqlite/archive/follow/prepare.ts";
 import { encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
 import { generationKey } from "../../../src/sqlite/archive/keys.ts";
 import { expectRejection } from "../../support/expect-error.ts";
-import { type Archive, adviceOf, filesOf, makeArchive, makeClock, serve } from "./archived.ts";
+import {
+  type Archive,
+  adviceOf,
+  defaults,
+  filesOf,
+  makeArchive,
+  makeClock,
+  serve,
+} from "./archived.ts";
 
 function ensure(
   { storage, path }: Archive,
@@ -16,10 +24,8 @@ function ensure(
   return ensureDatabase({
     storage,
     files: filesOf(path),
+    ...defaults,
     restore,
-    standby: false,
-    takeoverMs: 10_000,
-    wasSuperseded: false,
     machine: makeClock(onSleep),
     signal: new AbortController().signal,
     log() {},

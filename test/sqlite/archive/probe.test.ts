@@ -37,7 +37,7 @@ test("a storage with one write of a key per second, which is busy at first, is a
   await tryStorage({ ...memory, create }, clock);
 });
 
-test("a storage that checks first and stores later, forgets, lists less or is busy is refused", async () => {
+test("a storage that checks first and stores later, forgets, lists less, is busy or replaces nothing is refused", async () => {
   const memory = createMemoryStorage();
   const all = Promise.withResolvers<void>();
   let creates = 0;
@@ -59,4 +59,6 @@ test("a storage that checks first and stores later, forgets, lists less or is bu
   const list: ObjectStorage["list"] = async (...given) => (await memory.list(...given)).slice(1);
   await expectRejection(tryStorage({ ...memory, list }), "operator", /its lists do not have/);
   await expectRejection(tryStorage({ ...memory, create: busy }), "unavailable", "busy");
+  const put = () => Promise.reject(new AppError("operator", "forbidden"));
+  await expectRejection(tryStorage({ ...memory, put }), "operator", "forbidden");
 });

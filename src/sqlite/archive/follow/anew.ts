@@ -3,17 +3,13 @@
  * stored and their log was looked at afterwards. So when its server is lost, whoever has proved the end of what was before
  * seals the log, looks for the base once more, and goes on from there.
  */
-
 import { fail } from "../../../base/error.ts";
-import type { ArchiveSettings } from "../../../domain/archive.ts";
 import type { ServerContext } from "../context.ts";
 import { type Generation, HEARTBEAT_MS, MAX_SENDING } from "../format.ts";
 import { baseKey, prefixes } from "../keys.ts";
 import { areVoid, findGeneration, isPromoted, readHeartbeat, readLog } from "../read/catalog.ts";
 import { createStillness, patienceMs } from "../read/still.ts";
 import { seal, sealerOf } from "../write/log.ts";
-
-type AnewOptions = ServerContext & Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded">;
 
 export type LookAtAnew = ReturnType<typeof watchAnew>;
 
@@ -22,7 +18,7 @@ export type LookAtAnew = ReturnType<typeof watchAnew>;
  * @param first a later one, without a base
  * @returns looks at the newest one. It throws unavailable, or operator for what is missing or damaged
  */
-export function watchAnew(options: AnewOptions, after: number, first: Generation) {
+export function watchAnew(options: ServerContext, after: number, first: Generation) {
   const { storage, machine, log } = options;
   let newest = first;
   let observe = createStillness(machine);
@@ -54,7 +50,7 @@ export function watchAnew(options: AnewOptions, after: number, first: Generation
     if (!mayEnd && !isTakingOver && !(isStill && isSync)) {
       const advice = isStill ? ", or `user-api archive promote`, which gives up its writes" : "";
       const waitsFor = `waiting for a base of generation ${generation}${advice}: ${newest.holder} has begun it`;
-      const hadBase = beat !== null && beat.hasBase !== false;
+      const hadBase = beat?.hasBase === true;
       return { found: "nothing", waitsFor, isFresh: isSync && !hadBase, hadBase } as const;
     }
     if (!isTakingOver) log("warn", "taking over", { holder: newest.holder });

@@ -2,9 +2,7 @@
  * Follows the log of another server with a copy of its database, and takes over when that server has ended. It asks for
  * the next segments by their keys, so nothing is listed.
  */
-
 import { AppError, fail, messageOf } from "../../../base/error.ts";
-import type { ArchiveSettings } from "../../../domain/archive.ts";
 import { withRetries } from "../../../domain/object-storage.ts";
 import { endsCopy, failCopyBroken, isExpected, type ServerContext } from "../context.ts";
 import {
@@ -54,9 +52,7 @@ const [MAX_LACK_MS, MAX_STUCK_MS] = [10_000, 60_000];
 const [MAX_AHEAD, MAX_WHOLE] = [192, MAX_SENDING];
 
 /** Other connections read the copy, and none of them writes to it. */
-interface FollowOptions
-  extends ServerContext,
-    Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded" | "commit"> {
+interface FollowOptions extends ServerContext {
   readonly database: OpenDatabase;
   readonly start: CopyStart;
   /** Called when the copy has everything that the other server had acknowledged, with the age of that proof. */

@@ -1,6 +1,8 @@
-/** Prepares the database of a server that has an archive: its own, restored, or the copy of a standby. */
+/**
+ * Prepares the database of a server that has an archive: its own, restored, or the copy of a standby. The storage repeats
+ * calls that fail.
+ */
 import { AppError, fail, shellWord } from "../../../base/error.ts";
-import type { ArchiveSettings } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import { meaningOf } from "../../file/errors.ts";
 import { type ServerContext, UNUSABLE } from "../context.ts";
@@ -25,12 +27,8 @@ import { announceRegularly } from "../write/announcement.ts";
 import { seal, sealerOf } from "../write/log.ts";
 import { watchAnew } from "./anew.ts";
 
-/** The storage repeats calls that fail. */
-type PrepareOptions = ServerContext &
-  Pick<ArchiveSettings, "restore" | "standby" | "takeoverMs" | "wasSuperseded">;
-
 /** Restores the newest state where there is no database, or an empty one, or in the place of the copy of a standby. */
-async function restoreNewest(options: PrepareOptions): Promise<Restored> {
+async function restoreNewest(options: ServerContext): Promise<Restored> {
   const { files, machine, storage, log } = options;
   const { path } = files;
   try {
@@ -49,7 +47,7 @@ async function restoreNewest(options: PrepareOptions): Promise<Restored> {
 }
 
 /** Waits until no server writes to the newest log, and seals it, so that none can add to what is restored. */
-async function sealNewest(options: PrepareOptions, catalog: Catalog): Promise<void> {
+async function sealNewest(options: ServerContext, catalog: Catalog): Promise<void> {
   const { storage, machine, signal, log, standby } = options;
   const newest = requireNewest(catalog);
   const { tail } = await readEnd(catalog);
@@ -66,7 +64,7 @@ async function sealNewest(options: PrepareOptions, catalog: Catalog): Promise<vo
  * @throws {AppError} operator if it must not be restored or cannot be, e.g. because the archive has no base yet or any more
  * @throws the reason of the signal
  */
-export async function ensureDatabase(options: PrepareOptions): Promise<void> {
+export async function ensureDatabase(options: ServerContext): Promise<void> {
   const { files, storage, restore, standby } = options;
   const { path } = files;
   if (files.bytes() > 0) return;
@@ -133,7 +131,7 @@ async function previousOf(storage: ObjectStorage, id: ObjectId): Promise<ObjectI
  * it has is in the database as well.
  * @throws {AppError} operator if a segment is missing or damaged
  */
-async function rebuildWal({ storage, files }: PrepareOptions, last: ObjectId): Promise<void> {
+async function rebuildWal({ storage, files }: ServerContext, last: ObjectId): Promise<void> {
   using wal = files.beginWal();
   let next: ObjectId | null = last;
   while (next !== null) {
@@ -156,7 +154,7 @@ async function rebuildWal({ storage, files }: PrepareOptions, last: ObjectId): P
 
 /** Waits for the record of the server that has ended this log. @returns whether there is one in time */
 async function untilContinued(
-  { storage, machine, signal, onWaiting, takeoverMs, wasSuperseded }: PrepareOptions,
+  { storage, machine, signal, onWaiting, takeoverMs, wasSuperseded }: ServerContext,
   { number }: Generation,
 ): Promise<boolean> {
   const endMs = machine.monotonicMs() + (wasSuperseded ? 2 * takeoverMs : 0);
@@ -170,7 +168,7 @@ async function untilContinued(
 }
 
 /** @returns whether another server has the newest generation, and the database is missing, or can become a copy of that */
-async function mustFollow(options: PrepareOptions, newest: Generation): Promise<boolean> {
+async function mustFollow(options: ServerContext, newest: Generation): Promise<boolean> {
   const { files } = options;
   if (files.bytes() === 0) return true;
   const marker = files.readMarker();
@@ -185,7 +183,7 @@ async function mustFollow(options: PrepareOptions, newest: Generation): Promise<
  * again what is missing, which this one announces.
  * @returns its last segment; `null` if the archive never had a base, and the server that was to write it has ended
  */
-async function restoreCopy(options: PrepareOptions, newest: Generation): Promise<ObjectId | null> {
+async function restoreCopy(options: ServerContext, newest: Generation): Promise<ObjectId | null> {
   const { machine, signal, log } = options;
   const problems = createProblems(log, machine, options.onWaiting);
   const look = watchAnew(options, 0, newest);
@@ -225,7 +223,7 @@ async function restoreCopy(options: PrepareOptions, newest: Generation): Promise
 export type CopyStart = Awaited<ReturnType<typeof continueCopy>>;
 
 /** @param id of the last segment in the database. @returns the copy, whose WAL continues after that */
-async function continueCopy(options: PrepareOptions, id: ObjectId, newest: Generation) {
+async function continueCopy(options: ServerContext, id: ObjectId, newest: Generation) {
   const { files, storage } = options;
   // The marker has more.
   const last = shift(id, 0);
@@ -251,7 +249,7 @@ async function continueCopy(options: PrepareOptions, id: ObjectId, newest: Gener
  * @throws {AppError} operator if the archive cannot be read
  * @throws the reason of the signal, or an AppError, unavailable, if that is aborted
  */
-export async function prepareCopy(options: PrepareOptions): Promise<CopyStart | null> {
+export async function prepareCopy(options: ServerContext): Promise<CopyStart | null> {
   const newest = requireNewest(await readCatalog(options.storage));
   if (newest === null || !(await mustFollow(options, newest))) return null;
   const last = followableFrom(options.files);

@@ -1,5 +1,4 @@
 /** Ends the newest log for a planned switch: a standby takes over when it finds that. */
-
 import { fail } from "../../../base/error.ts";
 import type { Promotion } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";

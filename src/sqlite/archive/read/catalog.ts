@@ -280,7 +280,7 @@ function isVoid({ generations }: Generations, number: number): boolean {
 /** @returns whether it never had a base. A server says in its heartbeat that it has one before it relies on that */
 async function lacksBase(storage: ObjectStorage, number: number): Promise<boolean> {
   const beat = await readHeartbeat(storage, number);
-  if (beat !== null) return beat.hasBase === false;
+  if (beat !== null) return !beat.hasBase;
   // The first heartbeat comes before the first segment.
   const [first] = await storage.list(logPrefix(number), 1);
   const slot = first === undefined ? null : parseKey(first.key);

@@ -1,5 +1,3 @@
-/** Rebuilds a database from its archive. */
-
 import { AppError } from "../../../base/error.ts";
 import {
   MAX_OBJECT_BYTES,

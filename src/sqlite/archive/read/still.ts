@@ -1,5 +1,4 @@
 /** Waits for a server that may be running, so that another one does not take its archive by mistake. */
-
 import type { Clock } from "../../../base/clock.ts";
 import type { ArchiveSettings } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
@@ -9,7 +8,6 @@ import { readHead } from "./catalog.ts";
 
 /** A server that has written nothing for this long is taken for dead. If it is not, it can store nothing more. */
 const STILL_MS = HEARTBEAT_MS + 1_500;
-/** Time between two looks at the storage. */
 export const STORAGE_POLL_MS = 500;
 
 /** @returns how long a server with this interval of heartbeats must have written nothing before a standby takes over */

@@ -14,7 +14,7 @@ const PAUSE_MS = 1_500;
  * @throws {AppError} operator if the storage cannot have an archive, unavailable if that is unknown
  * @throws the reason of the signal
  */
-export async function probe(server: Omit<ServerContext, "files">): Promise<void> {
+export async function probe(server: Pick<ServerContext, "storage" | "machine" | "signal" | "log">) {
   const { storage, machine, signal, log } = server;
   const keys: string[] = [];
   const refuse = (problem: string) => fail("operator", `Cannot use ${storage.url}: ${problem}`);
@@ -44,7 +44,8 @@ export async function probe(server: Omit<ServerContext, "files">): Promise<void>
     const paused = machine.sleep(PAUSE_MS, signal);
     const other = key.replace(/1$/, "2");
     keys.push(other);
-    await retried.create(other, new Uint8Array(1));
+    // Heartbeats replace objects: a storage that refuses this would get a record with each start.
+    await retried.put(other, new Uint8Array(1));
     const listed = await retried.list(key.slice(0, -1), undefined, undefined, 1);
     if (listed.map((object) => object.key).join() !== `${key},${other}`)
       refuse("its lists do not have exactly the objects that exist");

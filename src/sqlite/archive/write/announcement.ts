@@ -1,5 +1,4 @@
 /** A standby announces itself, so that the server that writes beats faster, and an operator can promote the standby. */
-import type { ArchiveSettings } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ServerContext } from "../context.ts";
 import { decodeJson, encodeJson, HEAD_BYTES, HEARTBEAT_MS, isNumber, isWithin } from "../format.ts";
@@ -40,7 +39,7 @@ export type Announcing = ReturnType<typeof announceRegularly>;
 
 /** Announces a standby, and withdraws that when it is disposed of. */
 export function announceRegularly(
-  { storage, files, machine, takeoverMs }: ServerContext & Pick<ArchiveSettings, "takeoverMs">,
+  { storage, files, machine, takeoverMs }: ServerContext,
   state: () => Pick<Announcement, "lacks" | "canWrite">,
   onError: (error: unknown) => void,
 ) {

@@ -223,10 +223,6 @@ export function createArchiver(options: ArchiverOptions) {
     ...createContext(options),
     writer: null,
     events: {
-      onStored(ticket, untilMs) {
-        archive.completeUntilMs = untilMs;
-        archive.onConfirmed(ticket);
-      },
       onSuperseded: (holder) => supersede(archive, `${holder} has taken over the archive`),
       onError: (error) => handleError(archive, error),
       onHeld(untilMs) {

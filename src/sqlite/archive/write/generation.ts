@@ -1,15 +1,14 @@
 /** Begins a generation: decides whether this database continues the archive, needs a base, or must not be archived. */
 import { AppError, fail, shellWord } from "../../../base/error.ts";
 import { ARCHIVE_CAUSE, type ArchiveContext, DIVERGED, UNUSABLE } from "../context.ts";
-import { type Base, type Generation, HEAD_BYTES } from "../format.ts";
-import { heartbeatKey, type ObjectId, shift } from "../keys.ts";
+import type { Base, Generation } from "../format.ts";
+import { type ObjectId, shift } from "../keys.ts";
 import type { ArchiveMarker, DatabaseFiles, Progress, WalPosition } from "../machine.ts";
 import {
   areVoid,
   type Catalog,
   type History,
   isSameSegment,
-  type LogExtent,
   readCatalog,
   readEnd,
   readLastHeader,
@@ -143,21 +142,6 @@ function markOwn(files: DatabaseFiles, name: string, known?: string): void {
   files.writeMarker({ archive, names: own, complete, restored, isCopy: false });
 }
 
-/** @returns the newest generation if this server has begun it like that, and nothing has been written to it since */
-async function findUnfinished(
-  { opening: storage, identity, commit, files }: ArchiveContext,
-  newest: Generation | null,
-  tail: LogExtent | null,
-  continues: boolean,
-): Promise<Generation | null> {
-  if (newest === null || tail?.isSealed !== false || tail.sealFrom.number > 1) return null;
-  const isOwn = newest.identity === identity && files.readMarker()?.names.includes(newest.name);
-  if (!isOwn || newest.commit !== commit || (newest.parent !== null) !== continues || tail.loss)
-    return null;
-  // Its server writes a heartbeat before its first segment.
-  return (await storage.get(heartbeatKey(newest.number), HEAD_BYTES)) === null ? newest : null;
-}
-
 /** @returns `null` if nothing proves that the database is what was followed, or it needs a base and cannot begin with one */
 function continueFollowed(archive: ArchiveContext, followed: Continuation): Beginning | null {
   const { files } = archive;
@@ -187,15 +171,13 @@ export async function beginGeneration(
     const end = await readEnd(catalog);
     const { history, tail } = end;
     const { position, header, damage } = await compare(archive, catalog, end);
-    const unfinished = await findUnfinished(archive, newest, tail, position !== null);
-    const before = unfinished === null ? newest : null;
-    const mustSeal = before !== null && tail?.isSealed === false;
+    const mustSeal = newest !== null && tail?.isSealed === false;
     if (mustSeal) {
       // Otherwise it was an earlier process with the same lock.
-      if (before.identity !== identity) {
+      if (newest.identity !== identity) {
         // Two machines have begun the archive at the same time: this one follows.
-        if (standby && !files.readMarker()?.names.includes(before.name)) failContinued();
-        archive.log("info", "waiting for the archive", { holder: before.holder });
+        if (standby && !files.readMarker()?.names.includes(newest.name)) failContinued();
+        archive.log("info", "waiting for the archive", { holder: newest.holder });
         // Otherwise this is a copy of the files of a server that is running.
         if (!(await untilStill(storage, tail.sealFrom, machine, signal, standby))) failContinued();
       }
@@ -204,13 +186,13 @@ export async function beginGeneration(
       await seal(storage, tail.sealFrom, sealerOf(archive));
     }
     // Before the seal, its server may have completed a base since this one has looked for it.
-    if (mustSeal || (position === null && before !== null && before.number !== sealed)) {
-      sealed = before.number;
+    if (mustSeal || (position === null && newest !== null && newest.number !== sealed)) {
+      sealed = newest.number;
       continue;
     }
     const continued = position === null ? null : history;
     const sealedEnd = (tail?.sealFrom.number ?? 1) - 1;
-    const generation: Generation = unfinished ?? {
+    const generation: Generation = {
       number: catalog.newest + 1,
       archive: newest?.archive ?? machine.newId(),
       name: machine.newId(),
@@ -221,10 +203,9 @@ export async function beginGeneration(
       commit,
     };
     // First, so that this database is known to be the one that continues the archive.
-    if (unfinished === null) markOwn(files, generation.name);
+    markOwn(files, generation.name);
     if (!(await createRecord(storage, generation))) continue;
-    if (files.readMarker()?.archive !== generation.archive)
-      markOwn(files, generation.name, generation.archive);
+    markOwn(files, generation.name, generation.archive);
     return {
       generation,
       position: position ?? database.beginning(),

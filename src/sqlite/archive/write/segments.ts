@@ -161,7 +161,9 @@ function confirm(writer: GenerationWriter): void {
   if (last === undefined) return;
   writer.reads = reads.filter(({ segment }) => segment > stored);
   // Nothing can be restored without a base.
-  if (newestBase !== null) archive.events.onStored(last.ticket, last.timeMs);
+  if (newestBase === null) return;
+  archive.completeUntilMs = last.timeMs;
+  archive.onConfirmed(last.ticket);
 }
 
 /**

@@ -1,18 +1,17 @@
 // Moves a shop in, changes records here and in the shop, and moves it in again, with the commands of docs/moving-in.md.
-// MOVING_IN_ORDERS=50000 does so with another number of orders.
 import { expect } from "bun:test";
 import { writeFileSync } from "node:fs";
-import { type Order, patchOrder } from "../../src/domain/order.ts";
+import { type Order, type OrderPatch, patchOrder } from "../../src/domain/order.ts";
 import type { Store } from "../../src/domain/store.ts";
 import { patchUser, type User, type UserPatch } from "../../src/domain/user.ts";
 import { shopifyCsv } from "../fixtures/shopify.ts";
 import { cleanOrders, type WooOrder } from "../fixtures/woocommerce.ts";
-import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { withStore } from "../support/open-store.ts";
 import { commands, correct, exportOf, run } from "./moving-in.ts";
 import { testIf } from "./on-binary.ts";
 
-const count = Number(Bun.env["MOVING_IN_ORDERS"] ?? 100);
+const COUNT = 60;
 const { copyRules, importUsers, importOrders, compare } = commands;
 
 /** The people whom this test changes; each has two orders. */
@@ -25,7 +24,7 @@ const emailOf = (person: Person) => `${person.toLowerCase()}@people.example`;
 const newEmailOf = (person: Person) => `new-${emailOf(person)}`;
 
 function makeOrders(): WooOrder[] {
-  return cleanOrders(count).map((order, index) => {
+  return cleanOrders(COUNT).map((order, index) => {
     const at = Math.floor(index / 2);
     const person = people[at];
     if (person === undefined) return order;
@@ -52,12 +51,11 @@ function changeInShop(orders: readonly WooOrder[], erase: boolean): WooOrder[] {
     if (index % 2 === 0) return { ...order, ...completed, refunds: refund("-2.00") };
     return { ...order, ...completed, status: "refunded", refunds: refund("-100.00") };
   });
-  const others = changed.slice(people.length * 2).slice(0, count / 10);
-  const [mover] = changed.slice(people.indexOf("emailInShop") * 2);
-  const moved = mover && [
-    { ...mover, billing: { ...mover.billing, email: newEmailOf("emailInShop") } },
-  ];
-  const added = [...others, ...(moved ?? [])].map((order, index) => {
+  const others = changed.slice(people.length * 2).slice(0, COUNT / 10);
+  const moved = changed.slice(people.indexOf("emailInShop") * 2).slice(0, 1);
+  const email = newEmailOf("emailInShop");
+  const again = moved.map((order) => ({ ...order, billing: { ...order.billing, email } }));
+  const added = [...others, ...again].map((order, index) => {
     const id = 1_000_000 + index;
     return { ...order, id, number: `${id}` };
   });
@@ -66,108 +64,102 @@ function changeInShop(orders: readonly WooOrder[], erase: boolean): WooOrder[] {
 
 async function changeHere(store: Store, isKnownByEmail: boolean): Promise<void> {
   const list = { limit: 10, offset: 0 };
-  const userOf = async (person: Person): Promise<User> => {
-    const { records } = await store.users.list({ ...list, email: emailOf(person) });
-    return JSON.parse(records);
-  };
-  const edit = async (person: Person, patch: UserPatch) =>
+  const userOf = async (person: Person): Promise<User> =>
+    JSON.parse((await store.users.list({ ...list, email: emailOf(person) })).records);
+  async function edit(person: Person, patch: UserPatch): Promise<void> {
     await store.users.update((await userOf(person)).id, (user) => patchUser(user, patch), null);
-  const ordersOf = async ({ id }: User): Promise<{ id: number }[]> =>
-    JSON.parse(`[${(await store.orders.list({ ...list, user_id: id })).records}]`);
-
+  }
+  async function editOrders(person: Person, patch: OrderPatch): Promise<void> {
+    const { id } = await userOf(person);
+    const { records } = await store.orders.list({ ...list, user_id: id });
+    for (const order of JSON.parse(`[${records}]`))
+      await store.orders.update(order.id, (it) => patchOrder(it, patch), null);
+  }
   await edit("emailHere", { email: newEmailOf("emailHere") });
   await edit("guest", { email: newEmailOf("guest") });
   if (isKnownByEmail) await edit("emailInShop", { email: newEmailOf("emailInShop") });
-  const { id } = await userOf("erased");
-  for (const order of await ordersOf(await userOf("erased")))
-    await store.orders.update(order.id, (it) => patchOrder(it, { metadata: null }), null);
-  await edit("erased", { email: `${id}@erased.invalid`, name: null, metadata: null });
+  await editOrders("erased", { metadata: null });
+  const email = `${(await userOf("erased")).id}@erased.invalid`;
+  await edit("erased", { email, name: null, metadata: null });
   await edit("metadata", { metadata: { vip: "yes" } });
   const [merged, stays] = [await userOf("merged"), await userOf("stays")];
-  for (const order of await ordersOf(merged))
-    await store.orders.update(order.id, (it) => patchOrder(it, { user_id: stays.id }), null);
+  await editOrders("merged", { user_id: stays.id });
   await store.users.remove(merged.id, null);
-  for (const order of await ordersOf(await userOf("refunded"))) {
-    const patch = { status: "shipped", refunded: 50, metadata: { here: "yes" } } as const;
-    await store.orders.update(order.id, (it) => patchOrder(it, patch), null);
-  }
+  await editOrders("refunded", { status: "shipped", refunded: 50, metadata: { here: "yes" } });
 }
 
 interface Shop {
   readonly isKnownByEmail: boolean;
   readonly commands: readonly string[];
-  write(directory: TemporaryDirectory, orders: readonly WooOrder[]): void;
-  /** Names those who are somebody else here in the rules. */
-  editRules(directory: TemporaryDirectory): void;
+  /** Its name, and what it has for these orders. */
+  readonly file: readonly [name: string, textOf: (orders: readonly WooOrder[]) => string];
+  /** The file of the rules, and what precedes those who are somebody else here. */
+  readonly rules: readonly [file: string, before: string];
+  readonly same: Readonly<Record<string, string>>;
 }
+
+const referenceOf = (person: Person) => `${1_000_001 + people.indexOf(person)}`;
+const newEmails = (...changed: Person[]) =>
+  Object.fromEntries(changed.map((person) => [emailOf(person), newEmailOf(person)]));
+const ndjson = (orders: readonly WooOrder[]) =>
+  orders.map((order) => `${JSON.stringify(order)}\n`).join("");
 
 const shops: Readonly<Record<string, Shop>> = {
   WooCommerce: {
     isKnownByEmail: false,
     commands: [importUsers, importOrders, compare],
-    write(directory, orders) {
-      const text = orders.map((order) => `${JSON.stringify(order)}\n`).join("");
-      writeFileSync(directory.at("woo-orders.ndjson"), text);
-    },
-    editRules(directory) {
-      const reference = (person: Person) => `${1_000_001 + people.indexOf(person)}`;
-      const same = {
-        [emailOf("guest")]: newEmailOf("guest"),
-        [reference("merged")]: reference("stays"),
-      };
-      correct(directory.at("woo.jq"), "def same: {};", `def same: ${JSON.stringify(same)};`);
-    },
+    file: ["woo-orders.ndjson", ndjson],
+    rules: ["woo.jq", "def same: "],
+    same: { ...newEmails("guest"), [referenceOf("merged")]: referenceOf("stays") },
   },
   Shopify: {
     isKnownByEmail: true,
     commands: [commands.shopify],
-    write(directory, orders) {
-      writeFileSync(directory.at("orders_export_1.csv"), shopifyCsv(orders));
-    },
-    editRules(directory) {
-      const changed = ["emailHere", "emailInShop", "guest"] as const;
-      const same = {
-        ...Object.fromEntries(changed.map((person) => [emailOf(person), newEmailOf(person)])),
-        [emailOf("merged")]: emailOf("stays"),
-      };
-      correct(directory.at("shopify.py"), "SAME = {}", `SAME = ${JSON.stringify(same)}`);
+    file: ["orders_export_1.csv", shopifyCsv],
+    rules: ["shopify.py", "SAME = "],
+    same: {
+      ...newEmails("emailHere", "emailInShop", "guest"),
+      [emailOf("merged")]: emailOf("stays"),
     },
   },
 };
 
 const isSkipped = Bun.which("jq") === null || Bun.which("python3") === null;
-testIf(!isSkipped).each(Object.entries(shops))(
+testIf(!isSkipped).concurrent.each(Object.entries(shops))(
   "%s: a shop moves in twice with totals that agree, and no user or order is there twice or comes back",
   async (_, shop) => {
     using directory = makeDirectory();
+    const [file, textOf] = shop.file;
+    const save = (saved: WooOrder[]) => writeFileSync(directory.at(file), textOf(saved));
     const orders = makeOrders();
-    shop.write(directory, orders);
+    save(orders);
     const first = await run(directory, copyRules, "set -e\n", ...shop.commands);
     const success = [0, expect.stringContaining("All totals agree\n")];
     expect([first.code, first.stdout]).toEqual(success);
-    const before = await exportOf(directory, "users");
+    const earlier = await exportOf(directory, "users");
 
     await withStore(directory.at("shop.db"), (store) => changeHere(store, shop.isKnownByEmail));
     const changed = changeInShop(orders, shop.isKnownByEmail);
-    shop.write(directory, changed);
-    shop.editRules(directory);
+    save(changed);
+    const [rules, before] = shop.rules;
+    correct(directory.at(rules), `${before}{}`, before + JSON.stringify(shop.same));
     const second = await run(directory, "set -e\n", ...shop.commands);
     expect([second.code, second.stdout]).toEqual(success);
 
     const users: User[] = await exportOf(directory, "users");
-    const found = new Map<string, Order>();
-    for (const order of await exportOf(directory, "orders"))
-      found.set(order.reference.replace("#", ""), order);
+    const exported = await exportOf(directory, "orders");
+    const found = new Map<string, Order>(
+      exported.map((one) => [one.reference.replace("#", ""), one]),
+    );
     expect([...found.keys()].toSorted()).toEqual(changed.map(({ number }) => number).toSorted());
-    const ordersOf = (person: Person) =>
-      orders
-        .slice(people.indexOf(person) * 2)
-        .slice(0, 2)
-        .flatMap(({ number }) => found.get(number) ?? []);
+    const ordersOf = (person: Person) => {
+      const given = orders.slice(people.indexOf(person) * 2).slice(0, 2);
+      return given.flatMap(({ number }) => found.get(number) ?? []);
+    };
     const emails = new Map(users.map(({ id, email }) => [id, email]));
     // Two were merged. An order without an email has its own user.
     const known = (all: User[]) => all.filter(({ email }) => !email.startsWith("guest-"));
-    expect(known(users)).toHaveLength(known(before).length - 1);
+    expect(known(users)).toHaveLength(known(earlier).length - 1);
     const erased = users.filter(({ email }) => email.endsWith("@erased.invalid"));
     expect(erased.map(({ name, metadata }) => [name, metadata])).toEqual([[null, {}]]);
     const owners: Partial<Record<Person, string | undefined>> = {
@@ -197,5 +189,4 @@ testIf(!isSkipped).each(Object.entries(shops))(
     expect(third.stderr).toMatch(/Imported 0 users \(0 updated, .*, 0 rejected\)/);
     expect(third.stderr).toMatch(/Imported 0 orders \(0 updated, .*, 0 rejected\)/);
   },
-  Math.max(180_000, count * 60),
 );

@@ -27,64 +27,45 @@ function makeArchive() {
 }
 
 test.each([
-  ["sync", 503],
-  ["async", 201],
-])("a write in %s mode is %i while the storage is away, and made once", async (commit, status) => {
-  using archive = makeArchive();
-  await using server = await startServer({ ...archive.settings, ARCHIVE_COMMIT: commit });
-  const create = (email: string, headers = {}) =>
-    server.call("POST", "/users", { body: { email }, headers });
-  const createLate = () => create("late@example.com", { "Idempotency-Key": "a" });
-  const retryAfter = status === 503 ? "2" : null;
-  const error = status === 503 ? "the archive does not respond" : null;
-  renameSync(archive.at("archive"), archive.at("away"));
-  const late = await createLate();
-  expect([late.status, late.headers.get("retry-after")]).toEqual([status, retryAfter]);
-  expect(await create("ann@example.com")).toMatchObject({ status, json: { error } });
-  expect((await server.call("GET", "/users")).status).toBe(200);
-  expect((await server.call("GET", "/health")).status).toBe(status === 503 ? 503 : 200);
-  while (!server.output.includes('"archive not written"')) await Bun.sleep(5);
-  renameSync(archive.at("away"), archive.at("archive"));
-  while ((await createLate()).status !== 201) await Bun.sleep(5);
-  while (!server.output.includes('"archive written again"')) await Bun.sleep(5);
-  await server.stop();
-  using world = makeHarness({ environment: archive.settings });
-  expect((await world.run("archive", "check")).stdout).toStartWith(
-    `Restored ${status === 503 ? "1 user" : "2 users"}, `,
-  );
-});
-
-test("a command that writes beside a server waits until the archive has that, or says that it has not", async () => {
-  using archive = makeArchive();
-  await using server = await startServer(archive.settings);
-  using world = makeHarness({ environment: { DATABASE_URL: server.database } });
-  const feedOf = async () => (await server.call("GET", "/changes?limit=1")).json.meta.feed;
-  const feed = await feedOf();
-  const created = await world.run("token", "create", "a");
-  expect(created).toMatchObject({ code: 0, stderr: expect.stringMatching(/^Created token/) });
-  using place = makeDirectory();
-  const restored = place.at("restored.db");
-  const from = ["--from", archive.settings.ARCHIVE_URL, "--database-url", restored];
-  expect((await world.run("restore", ...from)).code).toBe(0);
-  const tokens = await world.run("token", "list", "--database-url", restored);
-  expect(tokens.stdout).toContain("\na ");
-  await server.restart();
-  // What the server has noted for the command is no sign of another file.
-  expect(await feedOf()).toBe(feed);
-  // The storage is away.
-  renameSync(archive.at("archive"), archive.at("away"));
-  const line =
-    "The write is in the database, and not yet in the archive: until the server has sent it, a take-over loses it\n";
-  expect(await world.run("token", "revoke", "a")).toMatchObject({
-    code: 0,
-    stderr: `${line}Revoked token "a"\n`,
-  });
-  renameSync(archive.at("away"), archive.at("archive"));
-  expect(await world.run("token", "list")).toMatchObject({ code: 0, stderr: "" });
-  expect(await server.stop()).toBe(0);
-  // Another server may have taken over.
-  expect((await world.run("token", "create", "b")).stderr).toStartWith(line);
-});
+  ["sync", 503, "2", "1 user"],
+  ["async", 201, null, "2 users"],
+])(
+  "a write in %s mode is %i while the storage is away, and made once, and a command says that its write is not archived",
+  async (commit, status, retryAfter, users) => {
+    using archive = makeArchive();
+    await using server = await startServer({ ...archive.settings, ARCHIVE_COMMIT: commit });
+    const create = (email: string, headers = {}) =>
+      server.call("POST", "/users", { body: { email }, headers });
+    const createLate = () => create("late@example.com", { "Idempotency-Key": "a" });
+    const environment = { ...archive.settings, DATABASE_URL: server.database };
+    using world = makeHarness({ environment });
+    // A base that fails is tried again later and later.
+    while (!existsSync(archive.at("archive/bases"))) await Bun.sleep(5);
+    renameSync(archive.at("archive"), archive.at("away"));
+    // It waits for 5 s, as a write in sync mode does.
+    const creating = status === 503 ? world.run("token", "create", "a") : null;
+    const late = await createLate();
+    expect([late.status, late.headers.get("retry-after")]).toEqual([status, retryAfter]);
+    const error = retryAfter && "the archive does not respond";
+    expect(await create("ann@example.com")).toMatchObject({ status, json: { error } });
+    expect((await server.call("GET", "/users")).status).toBe(200);
+    expect((await server.call("GET", "/health")).status).toBe(retryAfter ? 503 : 200);
+    while (!server.output.includes('"archive not written"')) await Bun.sleep(5);
+    const line =
+      "The write is in the database, and not yet in the archive: until the server has sent it, a take-over loses it\n";
+    const stderr = expect.stringMatching(new RegExp(`^${RegExp.escape(line)}Created token "a" `));
+    if (creating !== null) expect(await creating).toMatchObject({ code: 0, stderr });
+    renameSync(archive.at("away"), archive.at("archive"));
+    while ((await createLate()).status !== 201) await Bun.sleep(5);
+    while (!server.output.includes('"archive written again"')) await Bun.sleep(5);
+    expect(await world.run("token", "list")).toMatchObject({ code: 0, stderr: "" });
+    expect(await server.stop()).toBe(0);
+    // Another server may have taken over.
+    expect((await world.run("token", "create", "b")).stderr).toStartWith(line);
+    const checked = await world.run("archive", "check");
+    expect(checked.stdout + checked.stderr).toStartWith(`Restored ${users}, `);
+  },
+);
 
 test("a command fails when the database it uses is set aside", async () => {
   using archive = makeArchive();
@@ -100,20 +81,14 @@ test("a command fails when the database it uses is set aside", async () => {
   for (const name of [old, `${old}-wal`, `${old}.ndjson`]) writeFileSync(name, "");
   setAside(server.database, new Date());
   expect([old, `${old}-wal`, `${old}.ndjson`].map(existsSync)).toEqual([false, false, true]);
-  expect(await following.ended).toMatchObject({
-    code: 1,
-    stderr: expect.stringMatching(/^Cannot read further changes: .* deleted\n$/),
-  });
-  expect(await creating.ended).toMatchObject({
-    code: 1,
-    stdout: "",
-    stderr: expect.stringMatching(
-      /^Cannot use .*: another server has taken over, and may lack .*\n$/,
-    ),
-  });
+  const { code, stderr } = await following.ended;
+  expect([code, stderr]).toEqual([1, expect.stringMatching(/^Cannot read further .* deleted\n$/)]);
+  renameSync(archive.at("away"), archive.at("archive"));
+  const lost = /^Cannot use .*: another server has taken over, and may lack .*\n$/;
+  expect(await creating.ended).toEqual({ ...failed(), stderr: expect.stringMatching(lost) });
 });
 
-test("health and metrics say how far the archive is behind, and a restore and its check find everything after a clean stop", async () => {
+test("health and metrics say how far the archive is behind, and restores and checks find what a command has written, and everything after a clean stop", async () => {
   using archive = makeArchive();
   await using server = await startServer(archive.settings);
   await newUser(server, { email: "ann@example.com" });
@@ -122,22 +97,33 @@ test("health and metrics say how far the archive is behind, and a restore and it
   const base = /^user_api_archive_last_base_timestamp_seconds \d{10}/m;
   // The state is updated once a second. At first, nothing is behind, and there is no base.
   while (!base.test(await metrics())) await Bun.sleep(20);
-  const bytesBehind = async () => {
-    const { json } = await server.call("GET", "/health", { token: null });
-    return json.data.archive.bytes_behind;
-  };
+  const bytesBehind = async () =>
+    (await server.call("GET", "/health", { token: null })).json.data.archive.bytes_behind;
   while ((await bytesBehind()) > 0) await Bun.sleep(20);
   expect(await metrics()).toMatch(/^user_api_archive_seconds_behind \d/m);
   expect(await metrics()).toMatch(/^user_api_archive_bytes_behind \d/m);
+  using world = makeHarness({ environment: archive.settings });
+  const at = (path: string) => ["--database-url", path];
+  const restore = (...args: string[]) =>
+    world.run("restore", "--from", archive.settings.ARCHIVE_URL, ...args);
+  const feedOf = async () => (await server.call("GET", "/changes?limit=1")).json.meta.feed;
+  const feed = await feedOf();
+  // The command waits until the archive has its token.
+  const created = await world.run("token", "create", "a", ...at(server.database));
+  expect(created.stderr).toStartWith('Created token "a" ');
+  await restore(...at(archive.at("restored.db")));
+  const tokens = await world.run("token", "list", ...at(archive.at("restored.db")));
+  expect(tokens.stdout).toContain("\na ");
   await server.restart();
+  // What the server has noted for the command is no sign of another file.
+  expect(await feedOf()).toBe(feed);
   await newUser(server, { email: "bob@example.com" });
   expect(await server.stop()).toBe(0);
 
-  using world = makeHarness({ environment: archive.settings });
   const checked = await world.run("archive", "check");
   expect(checked).toMatchObject({ code: 0, stderr: "" });
   expect(checked.stdout).toMatch(
-    /^Restored 2 users, 0 orders and 2 tokens to a temporary file \(0\.\d MB, verified\)\nIts newest write was made at or before 20.*Z\n$/,
+    /^Restored 2 users, 0 orders and 3 tokens to a temporary file \(0\.\d MB, verified\)\nIts newest write was made at or before 20.*Z\n$/,
   );
   const listed = await world.run("archive", "list");
   expect(listed).toMatchObject({ code: 0, stderr: "" });
@@ -147,20 +133,16 @@ test("health and metrics say how far the archive is behind, and a restore and it
   expect(JSON.parse(json)).toEqual([{ generations: [1, 2], times: [from, until], loss: null }]);
   // Neither a file nor the directory of the database, which does not exist.
   expect(readdirSync(dirname(dirname(world.path)))).toEqual([]);
-  const restored = await world.run("restore", "--from", archive.settings.ARCHIVE_URL);
+  const restored = await restore();
   expect(restored).toMatchObject({ code: 0, stderr: "" });
-  expect(restored.stdout).toStartWith(`Restored 2 users, 0 orders and 2 tokens to ${world.path} `);
+  expect(restored.stdout).toStartWith(`Restored 2 users, 0 orders and 3 tokens to ${world.path} `);
   expect(restored.stdout).toContain(": tokens revoked since then are valid again\n");
   const unfinished = `${world.path}.user-api-${process.pid}-0123abcd.partial`;
   mkdirSync(unfinished);
   expect([await world.run("archive", "check"), existsSync(unfinished)]).toEqual([checked, true]);
-  const early = await world.run(
-    ...["restore", "--from", archive.settings.ARCHIVE_URL, "--at", "2020-01-01T00:00:00Z"],
-  );
-  expect([early.code, early.stderr]).toEqual([
-    1,
-    expect.stringMatching(/^Cannot restore file:\S+: the archive begins at 20\S+Z\n$/),
-  ]);
+  const early = await restore("--at", "2020-01-01T00:00:00Z");
+  const line = /^Cannot restore file:\S+: the archive begins at 20\S+Z\n$/;
+  expect([early.code, early.stderr]).toEqual([1, expect.stringMatching(line)]);
 });
 
 test("archive check, restore and a start say that they have used an older base", async () => {
@@ -188,7 +170,7 @@ test("archive check, restore and a start say that they have used an older base",
   expect(await next.stop()).toMatchObject({ code: 0 });
 });
 
-test("a server is not started with an archive that is missing, or for PostgreSQL", async () => {
+test("a server is not started with an archive that is missing, or for PostgreSQL, and a directory is not promoted", async () => {
   using world = makeHarness({ environment: { ARCHIVE_URL: "file:///nowhere" } });
   const problem = "Cannot list file:///nowhere: the directory does not exist";
   expect(await world.run("serve")).toEqual(failed(`ARCHIVE_URL: ${problem}`));
@@ -196,6 +178,8 @@ test("a server is not started with an archive that is missing, or for PostgreSQL
   expect(restored).toEqual(failed(`Cannot restore file:///nowhere: ${problem}`));
   const postgres = await world.run("serve", "--database-url", "postgres://a@localhost/b");
   expect(postgres).toEqual(failed("ARCHIVE_URL is for a SQLite database only"));
+  const why = "Cannot promote file:///nowhere: a directory is for one machine";
+  expect(await world.run("archive", "promote", "--force")).toEqual(failed(why));
 });
 
 test("archive promote ends the log of a server when a standby has announced itself", async () => {
@@ -232,7 +216,4 @@ test("archive promote ends the log of a server when a standby has announced itse
   const forced = `${before}\nAny server that follows or starts takes over now\n`;
   expect(await promote("--force")).toEqual({ code: 0, stdout: forced, stderr: "" });
   expect(await world.run("archive", "check")).toMatchObject({ code: 0, stderr: "" });
-  const directory = await promote("--force", "--archive-url", "file:///nowhere");
-  const problem = "Cannot promote file:///nowhere: a directory is for one machine";
-  expect(directory).toEqual(failed(problem));
 });

@@ -1,5 +1,5 @@
-import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
+import { runSql } from "../sqlite/open-database.ts";
 import { withStore } from "../support/open-store.ts";
 import {
   failed,
@@ -31,18 +31,27 @@ function idsOf(stdout: string): number[] {
 const upTo = (last: number, first = 1) =>
   Array.from({ length: last - first + 1 }, (_, at) => first + at);
 
-test("changes prints every change on a line once, also when there are several pages", async () => {
-  using world = makeHarnessWithDatabase();
+test("changes prints every change on a line once, beside a server, and with --follow later ones until a signal arrives", async () => {
+  using world = makeHarness();
+  const server = await world.serve();
   await fill(world, 451);
   const { code, stdout, stderr } = await world.run("changes");
   expect([code, stderr, idsOf(stdout)]).toEqual([0, "", upTo(451)]);
   const user = { type: "user.created", version: 1, status: null, token: "laptop" };
   expect(parsedLines(stdout)[1]).toEqual({ id: 2, ...user, record_id: 2, created_at: time });
-  expect(idsOf((await world.run("changes", "--after", "200")).stdout)).toEqual(upTo(451, 201));
   expect(idsOf((await world.run("changes", "--after", "451")).stdout)).toEqual([]);
+  const following = world.begin("changes", "--after", "200", "--follow");
+  await following.printed(/"id":451,/);
+  await fill(world, 300);
+  await following.printed(/"id":751,/);
+  await fill(world, 1);
+  await following.printed(/"id":752,/);
+  const ended = await following.stop();
+  expect([ended.code, ended.stderr, idsOf(ended.stdout)]).toEqual([0, "", upTo(752, 201)]);
+  await server.stop();
 });
 
-test("changes begins with the oldest change that is kept, and fails when the change after --after is not", async () => {
+test("changes begins with the oldest change that is kept, and fails when the next one is not, or another feed has begun", async () => {
   using world = makeHarnessWithDatabase();
   await fill(world, 4);
   await withStore(world.path, ({ changes }) => changes.deleteExpired(new Date(8.64e15)));
@@ -53,33 +62,9 @@ test("changes begins with the oldest change that is kept, and fails when the cha
   expect(await world.run("changes", "--after", "5", "--follow")).toEqual(
     failed("there is no change 5, the last one is 4: synchronize again"),
   );
-});
-
-test("changes --follow prints later changes, beside a server, until a signal arrives", async () => {
-  using world = makeHarness();
-  const server = await world.serve();
-  await fill(world, 3);
-  const following = world.begin("changes", "--after", "1", "--follow");
-  await following.printed(/"id":3,/);
-  await fill(world, 300);
-  await following.printed(/"id":303,/);
-  await fill(world, 1);
-  await following.printed(/"id":304,/);
-  const { code, stdout, stderr } = await following.stop();
-  expect([code, stderr]).toEqual([0, ""]);
-  expect(idsOf(stdout)).toEqual(upTo(304, 2));
-  await server.stop();
-});
-
-test("changes --follow fails when another feed has begun", async () => {
-  using world = makeHarnessWithDatabase();
-  await fill(world, 1);
   const following = world.begin("changes", "--follow");
-  await following.printed(/"id":1,/);
-  {
-    using db = new Database(world.path);
-    db.run("update feed set name = 'other'");
-  }
+  await following.printed(/"id":4,/);
+  runSql(world.path, "update feed set name = 'other'");
   await fill(world, 1);
   const { code, stderr } = await following.ended;
   expect(code).toBe(1);

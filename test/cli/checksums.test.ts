@@ -1,5 +1,4 @@
 // A changed bit of a value leaves the structure of a file intact: only its checksum tells.
-import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import {
   copyFileSync,
@@ -10,16 +9,9 @@ import {
   truncateSync,
   writeFileSync,
 } from "node:fs";
+import { runSql } from "../sqlite/open-database.ts";
 import { runProgram } from "../support/program.ts";
-import {
-  failed,
-  type Harness,
-  imported,
-  lines,
-  makeHarness,
-  reported,
-  summaryOf,
-} from "./harness.ts";
+import { failed, type Harness, imported, lines, makeHarness } from "./harness.ts";
 
 const NAME = "Grace Hopper";
 
@@ -73,60 +65,41 @@ test("check and restore reject a backup when it or its checksum has changed", as
   for (const [how, bytes] of Object.entries(damaged)) {
     writeFileSync(backup, bytes);
     const restored = await world.run("restore", backup, "--database-url", target);
-    const checked = await world.run("check", "--database-url", backup);
-    expect([how, restored, checked]).toEqual([
-      how,
-      failed(`Cannot restore ${backup}: ${why}`),
-      {
-        code: 1,
-        stdout: expect.stringContaining(`${why}\n`),
-        stderr: expect.stringMatching(/backup\.db is damaged: \d problems? found\n$/),
-      },
-    ]);
+    expect([how, restored]).toEqual([how, failed(`Cannot restore ${backup}: ${why}`)]);
+    const { code, stdout, stderr } = await world.run("check", "--database-url", backup);
+    expect([how, code, stdout]).toEqual([how, 1, expect.stringContaining(`${why}\n`)]);
+    expect(stderr).toMatch(/backup\.db is damaged: \d problems? found\n$/);
   }
 });
 
-test.each([512, 65_536])("a backup with pages of %d bytes has a checksum", async (pageBytes) => {
-  using world = await makeUsers();
-  const [backup, plain] = [world.at("backup.db"), world.at("plain.db")];
-  {
-    using db = new Database(world.path);
-    db.run("pragma journal_mode = delete");
-    db.run(`pragma page_size = ${pageBytes}`);
-    db.run("vacuum");
-    db.run("vacuum into ?", [plain]);
-  }
-  const check = () => world.run("check", "--database-url", backup);
-  await world.run("backup", backup);
-  expect(readFileSync(backup).readUInt16BE(16)).toBe(pageBytes % 65_535);
-  expect(await check()).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
-  expect((await world.run("check", "--database-url", plain)).stderr).toContain("no checksum");
-  flipBit(backup);
-  expect((await check()).code).toBe(1);
-});
-
-test("check and restore accept a backup that was renamed, and say that one has no checksum", async () => {
-  using world = await makeUsers();
-  const [made, backup] = [world.at("made.db"), world.at("backup.db")];
-  expect(await world.run("backup", made)).toMatchObject({ code: 0, stderr: "" });
-  // The checksum is in the file, and stays with it.
-  renameSync(made, backup);
-  const check = () => world.run("check", "--database-url", backup);
-  const restore = () => world.run("restore", backup, "--database-url", world.at("restored.db"));
-  expect(await check()).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
-  expect(await restore()).toMatchObject({ code: 0, stderr: "" });
-  // One that was opened to write is a database, and no longer compared.
-  const written = world.at("written.db");
-  copyFileSync(backup, written);
-  await world.run("token", "create", "a", "--database-url", written);
-  const checked = await world.run("check", "--database-url", written);
-  expect(checked).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
-  // As a backup of another program.
-  truncateSync(backup, readFileSync(backup).length - LINE_BYTES);
-  const none = "it has no checksum, so damage may go unnoticed";
-  expect(await check()).toEqual({ code: 0, stdout: "ok\n", stderr: `${backup}: ${none}\n` });
-  expect((await restore()).stderr).toBe(`Needs attention: ${none}\n`);
-});
+test.each([512, 65_536])(
+  "a backup with pages of %d bytes has a checksum, also when it was renamed",
+  async (pageBytes) => {
+    using world = await makeUsers();
+    const [made, backup, written] = [world.at("made.db"), world.at("b.db"), world.at("written.db")];
+    runSql(world.path, `pragma journal_mode = delete; pragma page_size = ${pageBytes}; vacuum`);
+    expect(await world.run("backup", made)).toMatchObject({ code: 0, stderr: "" });
+    renameSync(made, backup);
+    expect(readFileSync(backup).readUInt16BE(16)).toBe(pageBytes % 65_535);
+    const check = (path: string) => world.run("check", "--database-url", path);
+    const restore = () => world.run("restore", backup, "--database-url", world.at("restored.db"));
+    const sound = { code: 0, stdout: "ok\n", stderr: "" };
+    expect(await check(backup)).toEqual(sound);
+    expect(await restore()).toMatchObject({ code: 0, stderr: "" });
+    copyFileSync(backup, made);
+    flipBit(made);
+    expect((await check(made)).code).toBe(1);
+    // One that was opened to write is a database, and no longer compared.
+    copyFileSync(backup, written);
+    await world.run("token", "create", "a", "--database-url", written);
+    expect(await check(written)).toEqual(sound);
+    // As a backup of another program.
+    truncateSync(backup, readFileSync(backup).length - LINE_BYTES);
+    const none = "it has no checksum, so damage may go unnoticed";
+    expect(await check(backup)).toEqual({ ...sound, stderr: `${backup}: ${none}\n` });
+    expect((await restore()).stderr).toBe(`Needs attention: ${none}\n`);
+  },
+);
 
 test.each<[string, (path: string) => void]>([
   ["a pipe", (path) => void Bun.spawnSync(["mkfifo", path])],
@@ -159,10 +132,7 @@ test("import rejects an export when a bit of a value has changed", async () => {
   expect(await other.run("import", "users", file)).toEqual(failed(differs));
   expect((await other.run("check")).code).toBe(1);
   writeFileSync(file, exported);
-  const created = `Created the database ${other.path}`;
-  expect(await other.run("import", "users", file)).toEqual(
-    reported(created, summaryOf("users", 1)),
-  );
+  expect(await other.run("import", "users", file)).toMatchObject({ code: 0 });
   rmSync(checksum);
   expect(await other.run("import", "users", file)).toEqual(imported("users", 0, 1));
 });

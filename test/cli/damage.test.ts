@@ -1,8 +1,8 @@
 // `check`, and other commands on a database with damage that they must name. test/binary/hostile-files.test.ts damages any
 // place.
-import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { runSql } from "../sqlite/open-database.ts";
 import { PAGE_BYTES, rootPageOf } from "../support/damage.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { fillDatabase } from "../support/fill.ts";
@@ -30,9 +30,9 @@ async function runOn(damaged: Buffer, command: string): Promise<Outcome> {
   return outcome;
 }
 
-test("check continues, reports what it cannot check, and prints a summary when pages are damaged", async () => {
+test("check continues, reports what it cannot check, and prints a summary when pages are damaged, and copy names the database", async () => {
   const damaged = Buffer.from(bytes);
-  const at = bytes.indexOf(`{"note":"${"n".repeat(150)}"}`);
+  const at = bytes.indexOf("user.500@example.com");
   const start = at - (at % PAGE_BYTES);
   damaged.fill(0, start, start + PAGE_BYTES);
   // The first occurrence can be in the unused part of an interior page.
@@ -45,12 +45,15 @@ test("check continues, reports what it cannot check, and prints a summary when p
   expect(stdout).toMatch(/^the total of order \d+ does not match its items$/m);
   expect(code).toBe(1);
   expect(stderr).toEndWith(`a.db is damaged: ${printed.length} problems found\n`);
+  const copied = await runOn(damaged, "copy --to c.db");
+  const reason = /^Cannot copy to \S+\/c\.db: Cannot read \S+\/a\.db: the file is damaged\n$/;
+  expect([copied.code, copied.stderr]).toEqual([1, expect.stringMatching(reason)]);
 });
 
 test("check names the row when its JSON is malformed, and export and copy say so", async () => {
   const damaged = Buffer.from(bytes);
-  // The last of the rows with this note.
-  damaged.write("#", damaged.lastIndexOf('{"note":"nnn"}'));
+  // The last of the rows with it.
+  damaged.write("#", damaged.lastIndexOf('{"plan":"free"}'));
   const checked = await runOn(damaged, "check");
   expect(checked.stdout).toContain("CHECK constraint failed in users\n");
   expect((await runOn(damaged, "export users --output a.ndjson")).stderr).toContain(
@@ -68,21 +71,14 @@ test("export fails when pages of the file are in the wrong order", async () => {
   damaged.writeUInt32BE(last, cell);
   damaged.writeUInt32BE(first, start + 8);
   const { code, stderr } = await runOn(damaged, "export users --output a.ndjson");
-  expect([code, stderr]).toEqual([
-    1,
-    expect.stringMatching(
-      /^Cannot read the records after id \d+: they are not in order. Run .+\n$/,
-    ),
-  ]);
+  const line = /^Cannot read the records after id \d+: they are not in order. Run .+\n$/;
+  expect([code, stderr]).toEqual([1, expect.stringMatching(line)]);
 });
 
 test("changes fails when the file claims a last id that no change has", async () => {
   using world = makeHarness();
   await world.feed(lines([{ email: "a@b.cd" }, { email: "b@b.cd" }]), "import", "users");
-  {
-    using db = new Database(world.path);
-    db.run("update changes set id = 9007199254740991 where id = 2");
-  }
+  runSql(world.path, "update changes set id = 9007199254740991 where id = 2");
   const { code, stderr } = await world.run("changes");
   expect([code, stderr]).toEqual([1, "Cannot read the changes after 0: run `user-api check`\n"]);
 });
@@ -102,13 +98,11 @@ test.each(["users", "orders"] as const)("check finds two %s with one reference",
 
 const readers = ["check", "export users", "token list", "backup copy.db"];
 
+const text = "This is a text, and not a database.\n".repeat(100);
+
 test.each([
   ["the database is empty", "", readers],
-  [
-    "the file is not a SQLite database",
-    "This is a text, and not a database.\n".repeat(100),
-    [...readers, "token create a", "token revoke a"],
-  ],
+  ["the file is not a SQLite database", text, [...readers, "token create a", "token revoke a"]],
 ])("commands leave the file as it is when %s", async (problem, content, commands) => {
   using world = makeHarness();
   await Bun.write(world.path, content);

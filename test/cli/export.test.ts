@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { fail } from "../../src/base/error.ts";
 import { openOutput } from "../../src/cli/system/streams.ts";
 import { expectThrown } from "../support/expect-error.ts";
@@ -11,7 +11,6 @@ import {
   type Options,
   openWith,
   parsedLines,
-  reported,
 } from "./harness.ts";
 
 async function makeFilled(users = 1, options?: Options): Promise<Harness> {
@@ -30,48 +29,36 @@ test("export --from --to writes the records that were created in the period", as
     ...{ user_id: 1, currency: "EUR", reference: `${at}`, items, created_at: timeOf(at) },
   }));
   await world.feed(lines(orders), "import", "orders");
+  const timesOf = async (...options: string[]) => {
+    const { stdout } = await world.run("export", "orders", ...options);
+    return parsedLines(stdout).map(({ created_at }): string => created_at);
+  };
   const [start, end] = ["2026-10-05T00:00:00.000Z", "2026-10-06T00:00:00.000Z"];
-  const all = parsedLines((await world.run("export", "orders")).stdout);
-  const inPeriod = all.filter(({ created_at }) => created_at >= start && created_at < end);
-  expect(inPeriod).toHaveLength(48);
-  expect(inPeriod.some(({ created_at }) => created_at === start)).toBe(true);
-  expect(all.some(({ created_at }) => created_at === end)).toBe(true);
+  const times = orders.map(({ created_at }) => created_at);
+  const inPeriod = times.filter((time) => time >= start && time < end);
+  expect([inPeriod.length, inPeriod.includes(start), times.includes(end)]).toEqual([
+    48,
+    true,
+    true,
+  ]);
   // The same times with an offset.
   const period = ["--from", "2026-10-05T02:00:00+02:00", "--to", "2026-10-05 19:00:00-05:00"];
-  const notice = "Exported 48 orders\n";
-  expect(await world.run("export", "orders", ...period)).toEqual({
-    ...{ code: 0, stdout: lines(inPeriod), stderr: notice },
-  });
+  expect(await timesOf(...period)).toEqual(inPeriod);
+  expect(await timesOf("--to", start)).toEqual(times.filter((time) => time < start));
+  expect(await timesOf("--from", end)).toEqual(times.filter((time) => time >= end));
   const csv = await world.run("export", "orders", "--format", "csv", ...period);
-  expect([csv.stdout.trimEnd().split("\n").length, csv.stderr]).toEqual([49, notice]);
-  const idsOf = async (...options: string[]) =>
-    parsedLines((await world.run("export", "orders", ...options)).stdout).map(({ id }) => id);
-  const [before, after] = [await idsOf("--to", start), await idsOf("--from", end)];
-  expect([...before, ...inPeriod.map(({ id }) => id), ...after].sort((a, b) => a - b)).toEqual(
-    all.map(({ id }) => id),
-  );
+  const rows = csv.stdout.trimEnd().split("\n");
+  expect([rows.length, csv.stderr]).toEqual([49, "Exported 48 orders\n"]);
 });
 
-test("export writes all records by id, in the format of the API, when they are too large for one page", async () => {
+test("export writes all records by id when they are too large for one page", async () => {
   using world = makeHarness();
   const many = Array.from({ length: 50 }, (_, at) => [`k${at}`, "漢".repeat(400)]);
   const metadata = Object.fromEntries(many);
   const users = Array.from({ length: 150 }, (_, at) => ({ email: `${at}@b.cd`, metadata }));
   await world.feed(lines(users), "import", "users");
-  const now = "2026-11-20T18:57:03.120Z";
-  const rest = {
-    reference: null,
-    name: null,
-    metadata,
-    version: 1,
-    created_at: now,
-    updated_at: now,
-  };
-  const rows = users.map(({ email }, at) => ({ id: at + 1, email, ...rest }));
-  expect(await world.run("export", "users")).toEqual({
-    ...reported("Exported 150 users"),
-    stdout: lines(rows),
-  });
+  const { stdout, stderr } = await world.run("export", "users");
+  expect([parsedLines(stdout), stderr]).toMatchObject([users, "Exported 150 users\n"]);
 });
 
 test("export as CSV starts with a header, even if there are no users", async () => {
@@ -88,76 +75,80 @@ test("export as CSV starts with a header, even if there are no users", async () 
   expect(stdout).toBe(`${header}1,"a@b.cd",,,"{}",1,${now},${now}\n`);
 });
 
-test("export --output leaves no incomplete file when it fails at any point", async () => {
-  using world = await makeFilled(1, {
-    openStore: openWith(({ users }) => ({
-      users: { ...users, list: () => fail("operator", "the disk fails") },
-    })),
-  });
+test("export --output leaves no file when the database fails", async () => {
+  const openStore = openWith(({ users }) => ({
+    users: { ...users, list: () => fail("operator", "the disk fails") },
+  }));
+  using world = await makeFilled(1, { openStore });
   const outcome = await world.run("export", "users", "--output", world.at("a"));
-  expect(outcome).toEqual(failed("the disk fails"));
-  expect(readdirSync(world.at("."))).toEqual(["data"]);
-  const path = world.at("b");
-  {
-    using output = openOutput(path, true, "");
-    mkdirSync(path);
-    expectThrown(output.finish, "operator", `Cannot write ${path}: it is a directory`);
-  }
-  expect(readdirSync(world.at(".")).sort()).toEqual(["b", "data"]);
+  expect([outcome, readdirSync(world.at("."))]).toEqual([failed("the disk fails"), ["data"]]);
 });
 
-test.each([
-  ["no/such/a", "no/such/a: no such file or directory"],
-  ["/tmp --force", "/tmp: it is a directory"],
-  ["/dev/full", "/dev/full: the disk is full"],
-])("export --output %s prints one line on stderr when it fails", async (args, problem) => {
-  using world = await makeFilled();
-  const outcome = await world.run("export", "users", "--output", ...args.split(" "));
-  expect(outcome).toEqual(failed(`Cannot write ${problem}`));
-});
-
-test("export --output publishes a complete file, follows a link, and replaces a file only with --force", async () => {
+test("export --output publishes a complete file or none, follows a link, and replaces a file only with --force", async () => {
   using world = await makeFilled();
   const [path, link, late] = [world.at("a"), world.at("link"), world.at("late")];
+  const run = (...args: string[]) => world.run("export", "users", "--output", ...args);
+  const files = () => readdirSync(world.at(".")).sort();
   const exists = (name: string) =>
     `Cannot write ${name}: the file already exists; delete it, or choose another name`;
   await Bun.write(path, "old");
   symlinkSync(path, link);
-  const outcome = await world.run("export", "users", "--output", path);
-  expect(outcome).toEqual(failed(exists(path)));
+  expect(await run(path)).toEqual(failed(exists(path)));
   {
     // This export is never finished.
     using output = openOutput(path, true, "");
     output.write("half");
   }
-  {
-    using output = openOutput(late, false, "");
-    output.write("new");
-    await Bun.write(late, "meanwhile");
-    expectThrown(output.finish, "operator", exists(late));
+  for (const [name, appear, problem] of [
+    ["late", (target: string) => writeFileSync(target, "meanwhile"), exists(late)],
+    ["directory", mkdirSync, `Cannot write ${world.at("directory")}: it is a directory`],
+  ] as const) {
+    using output = openOutput(world.at(name), name === "directory", "");
+    appear(world.at(name));
+    expectThrown(output.finish, "operator", problem);
   }
   expect([path, late].map((name) => readFileSync(name, "utf8"))).toEqual(["old", "meanwhile"]);
-  expect(readdirSync(world.at(".")).sort()).toEqual(["a", "data", "late", "link"]);
-  expect((await world.run("export", "users", "--output", link, "--force")).code).toBe(0);
+  expect(files()).toEqual(["a", "data", "directory", "late", "link"]);
+  expect((await run(link, "--force")).code).toBe(0);
   expect(readFileSync(path, "utf8")).toContain("0@b.cd");
-  const made = ["a", "data", "late", "link", "link.sha256"];
-  expect(readdirSync(world.at(".")).sort()).toEqual(made);
+  expect(files()).toEqual(["a", "data", "directory", "late", "link", "link.sha256"]);
 });
 
-test("export and backup do not write to a file of the database, also behind a link, or with --force", async () => {
+const ofDatabase = ["", "-wal", "-shm", "-journal", "-serving", "-last-backup", "-archive"].map(
+  (suffix) => `data/test.db${suffix}`,
+);
+const noDirectory = "the directory does not exist";
+const notDirectory = "a part of the path is not a directory";
+
+test.each<[command: string, start: string, why: string, ...names: string[]]>([
+  ["export users --output", "Cannot write", "no such file or directory", "none/a"],
+  ["export users --force --output", "Cannot write", "it is a directory", "data"],
+  ["export users --output", "Cannot write", "the disk is full", "/dev/full"],
+  [
+    "export users --force --output",
+    "Cannot write",
+    "it belongs to the database",
+    "link",
+    ...ofDatabase,
+  ],
+  ["import users --rejects", "Cannot write", "it belongs to the database", "link", ...ofDatabase],
+  ["backup", "Cannot back up to", "the file belongs to the database", ...ofDatabase.slice(1)],
+  ["backup", "Cannot back up to", noDirectory, "none/a.db"],
+  ["backup", "Cannot back up to", notDirectory, "file/a.db"],
+  ["backup --directory", "Cannot create", notDirectory, "file/a"],
+  // The parent may be a disk that is not mounted.
+  ["backup --directory", "Cannot create", "no such file or directory", "none/a"],
+  ["copy --to", "Cannot copy to", "the file already exists", "data/test.db", "file"],
+  ["copy --to", "Cannot copy to", noDirectory, "none/a.db"],
+])("%s changes no file and says: %s …: %s", async (command, start, why, ...names) => {
   using world = await makeFilled();
-  const before = readFileSync(world.path);
-  const link = world.at("link-to-database");
-  symlinkSync(world.path, link);
-  const suffixes = ["-wal", "-shm", "-journal", "-serving", "-last-backup", "-archive"];
-  const sidecars = suffixes.map((suffix) => world.path + suffix);
-  for (const path of [world.path, link, ...sidecars]) {
-    const exported = await world.run("export", "users", "--output", path, "--force");
-    expect(exported).toEqual(failed(`Cannot write ${path}: it belongs to the database`));
-  }
-  for (const path of sidecars) {
-    const made = await world.run("backup", path);
-    expect(made).toEqual(failed(`Cannot back up to ${path}: the file belongs to the database`));
-  }
-  expect(readFileSync(world.path)).toEqual(before);
+  writeFileSync(world.at("file"), "");
+  symlinkSync(world.path, world.at("link"));
+  const state = () => [readdirSync(world.at(".")), readFileSync(world.path)];
+  const before = state();
+  for (const path of names.map((name) => (name.startsWith("/") ? name : world.at(name))))
+    expect(await world.feed("{}\n", ...command.split(" "), path)).toEqual(
+      failed(`${start} ${path}: ${why}`),
+    );
+  expect(state()).toEqual(before);
 });

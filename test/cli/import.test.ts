@@ -2,7 +2,6 @@ import { expect, test } from "bun:test";
 import { existsSync, readFileSync, rmSync } from "node:fs";
 import { oddTexts } from "../contract/open.ts";
 import {
-  exportOf,
   failed,
   type Harness,
   imported,
@@ -44,6 +43,7 @@ test.each(["ndjson", "csv"])("import restores all that was exported as %s", asyn
   expect(await world.run("export", "orders")).toEqual({
     ...{ code: 0, stdout: lines([order, old]), stderr: notice },
   });
+  expect((await world.run("export", "users")).stdout).toStartWith(lines([complete]));
 
   using other = makeHarness();
   for (const table of ["users", "orders"] as const) {
@@ -81,9 +81,17 @@ test("import keeps earlier batches, and continues where it stopped, when its inp
   for (const each of [world, other]) await expectSound(each);
 });
 
+const rounded = "is a number that a spreadsheet has rounded,";
+
 test("import lists lines in order and exits with 1 when records are rejected", async () => {
   using world = makeHarness();
   await world.feed(lines([complete]), "import", "users");
+  const references = ["1.67185E+13", "6,79E+16", "1E", "E+13", "A1.67185E+13", "16718512345678"];
+  const noTimes = [
+    ...["2026-11-20", "2026-11-20T09:00:00", "2026-02-29T09:00:00Z", "2026-11-20T24:00:00Z"],
+    ...["9999-12-31T23:59:59-01:00", "2026-11-20T09:00:00+24:00", "20.11.2026", 1_700_000_000],
+  ];
+  const times = { email: "time@b.cd", created_at: "2026-11-20T09:00:00Z" };
   const text = [
     JSON.stringify({ email: "ANN@b.cd" }),
     "",
@@ -96,7 +104,9 @@ test("import lists lines in order and exits with 1 when records are rejected", a
     JSON.stringify({ ...complete, version: 3 }),
     JSON.stringify({ email: "a@b.cd", version: 3 }),
     JSON.stringify({ email: "a@b.cd", nmae: "A" }),
-    JSON.stringify({ email: "last@b.cd" }),
+    ...references.map((reference, at) => JSON.stringify({ email: `${at}@b.cd`, reference })),
+    ...noTimes.map((at) => JSON.stringify({ ...times, created_at: at })),
+    JSON.stringify({ ...times, updated_at: "2026-11-20T09:00:00+01:00" }),
   ].join("\r\n");
   expect(await world.feed(text, "import", "users")).toEqual(
     failed(
@@ -109,7 +119,11 @@ test("import lists lines in order and exits with 1 when records are rejected", a
       "line 9: user 7 already exists with different values (--update changes it)",
       "line 10: version is read-only",
       "line 11: nmae is not allowed (--ignore-unknown skips unknown fields)",
-      "Imported 2 users (0 unchanged, 9 rejected)",
+      `line 12: reference ${rounded} 1.67185E+13`,
+      `line 13: reference ${rounded} 6,79E+16`,
+      "line 18: created_at must be a time with an offset, such as 2026-11-20T18:57:03.120Z (and 7 more like it)",
+      "line 26: updated_at must not be before created_at",
+      "Imported 5 users (0 unchanged, 20 rejected)",
     ),
   );
   await expectSound(world);
@@ -119,6 +133,7 @@ test("import rejects orders when their items, user or total are invalid", async 
   using world = makeHarness();
   await world.feed(lines([complete]), "import", "users");
   const plain = { user_id: 7, currency: "EUR", items };
+  const named = { currency: "EUR", items, reference: "2" };
   const text = lines([
     { ...order, total: 201 },
     { ...order, user_id: 8 },
@@ -126,7 +141,11 @@ test("import rejects orders when their items, user or total are invalid", async 
     { ...plain, items: [] },
     plain,
     { ...plain, items: [{ sku: "A", quantity: 1_000_000, unit_price: 2 ** 53 - 1 }] },
+    { ...order, user_email: ann.email },
+    { ...named, user_reference: "c-1" },
+    { ...named, user_reference: "7E+15" },
     order,
+    { ...named, user_reference: "C-1" },
   ]);
   expect(await world.feed(text, "import", "orders")).toEqual(
     failed(
@@ -136,24 +155,12 @@ test("import rejects orders when their items, user or total are invalid", async 
       "line 4: items must be an array of 1 to 500 items",
       "line 5: reference is required, unless the order has an id",
       "line 6: items must add up to at most 9007199254740991",
-      "Imported 1 order (0 unchanged, 6 rejected)",
+      "line 7: user_email is not allowed with user_id",
+      "line 8: user_reference must be the reference of an existing user",
+      `line 9: user_reference ${rounded} 7E+15`,
+      "Imported 2 orders (0 unchanged, 9 rejected)",
     ),
   );
-});
-
-const csv = "\ufeffemail,name\r\né@b.cd,😀\r\nb@b.cd,\r\n";
-
-test.each([
-  ["ndjson", bytes(`\ufeff${lines([{ email: "é@b.cd", name: "😀" }, { email: "b@b.cd" }])}`)],
-  ["csv", bytes(csv)],
-])("import of %s reads input in chunks of any size", async (format, text) => {
-  for (const size of [1, 2, 7, 1000]) {
-    using world = makeHarness();
-    const starts = [...text.keys()].filter((at) => at % size === 0);
-    world.stdin.chunks = starts.map((at) => text.subarray(at, at + size));
-    expect(await world.run("import", "users", "--format", format)).toEqual(imported("users", 2));
-    expect((await world.run("export", "users")).stdout).toContain('"name":"😀"');
-  }
 });
 
 test("import rejects records of more than 64 KiB, with and without an id, and lines of more than 1 MiB", async () => {
@@ -200,45 +207,24 @@ test("import and export use the format that the name of a file says, or --format
   expect(await world.run("import", "users", file)).toEqual(imported("users", 0, 3));
 });
 
-test("import reads CSV with quotes, commas and line breaks in cells, and columns in any order", async () => {
-  using world = makeHarness();
-  const csv = [
-    "\ufeffmetadata,name,email",
-    '"{""plan"":""pro, plus""}","Ann ""A"" Lee",ann@b.cd',
-    '{},"two\nlines",two@b.cd',
-    ',,"bare@b.cd"',
-    "",
-    '"{""a"":1}",x,bad@b.cd',
-    "{,x,bad@b.cd",
-    '"{""a"":""1"",""a"":""2""}",x,bad@b.cd',
-    "x,y",
-    "x,y,z,",
-    ",,nobody",
-    ',"this one begins\non a line and ends on another",nobody',
-    ",,nobody",
-  ].join("\r\n");
-  expect(await world.feed(csv, "import", "users", "--format", "csv")).toEqual(
-    failed(
-      "line 7: metadata.a must be text of at most 500 characters",
-      "line 8: metadata must be valid JSON",
-      "line 9: metadata.a is given more than once",
-      "line 10: record must have 3 cells like the header, not 2 (and 1 more like it)",
-      "line 12: email must be an email address of at most 254 characters (and 2 more like it)",
-      "Imported 3 users (0 unchanged, 8 rejected)",
-    ),
-  );
-  expect(await exportOf(world, "users")).toMatchObject([
-    { email: "ann@b.cd", name: 'Ann "A" Lee', metadata: { plan: "pro, plus" } },
-    { email: "two@b.cd", name: "two\nlines", metadata: {} },
-    { email: "bare@b.cd", name: null, metadata: {} },
-  ]);
-});
-
-test("import of CSV rejects numbers that are not canonical, words for null, and cells without a column name", async () => {
+test("import of CSV rejects malformed rows and JSON, numbers that are not canonical, words for null, and cells without a column name", async () => {
   using world = makeHarness();
   await world.feed(lines([complete]), "import", "users");
   const run = async (table: string, text: string, ...more: string[]) =>
     (await world.feed(text, "import", table, "--format", "csv", ...more)).stderr.split("\n");
+  const malformed = [
+    ...["metadata,name,email", '"{""a"":1}",x,bad@b.cd', "{,x,bad@b.cd"],
+    ...['"{""a"":""1"",""a"":""2""}",x,bad@b.cd', "x,y", "x,y,z,", ",,nobody"],
+    ...[',"this one begins\non a line and ends on another",nobody', ",,nobody"],
+  ];
+  expect(await run("users", malformed.join("\r\n"))).toEqual([
+    "line 2: metadata.a must be text of at most 500 characters",
+    "line 3: metadata must be valid JSON",
+    "line 4: metadata.a is given more than once",
+    "line 5: record must have 3 cells like the header, not 2 (and 1 more like it)",
+    "line 7: email must be an email address of at most 254 characters (and 2 more like it)",
+    ...[summaryOf("users", 0, 0, 8), ""],
+  ]);
   const rows = ["8", "+7", "0x7", "7.0", "7e0", " 7", "07", "99999999999999999999"].map(
     (id) => `${id},${id.length}${id.at(-1)}@b.cd,,,2,${time},${time}\n`,
   );
@@ -265,25 +251,20 @@ test("import of CSV rejects numbers that are not canonical, words for null, and 
 });
 
 const noText =
-  /: line 1 is no text in UTF-8: save it as CSV UTF-8, decompress it, e.g. with zcat, or convert it/;
+  ": line 1 is no text in UTF-8: save it as CSV UTF-8, decompress it, e.g. with zcat, or convert it";
 const noObject =
-  /: its first line is not a JSON object; convert .+ jq -c '\.\[\]', and import CSV with --format csv$/m;
+  ": its first line is not a JSON object; convert an array with: jq -c '.[]', and import CSV with --format csv\n";
 const notCsv = (line: number) =>
   `: the record at line ${line} is not valid CSV, or has more than 1048576 bytes: enclose `;
 
-test.each<[string, string, string | Uint8Array, string | RegExp]>([
+test.each<[string, string, string | Uint8Array, string]>([
   ["csv", "a column is unknown", "email,nmae\u200b\n", '"nmae\\u{200b}": use id, email, '],
   ["csv", "a column comes twice", "email,email\n", 'column "email" is given more than once'],
   ["csv", "a quote is never closed", 'email\na@b.cd\n"b@b.cd\nc@b.cd\n', notCsv(3)],
   ["csv", "a record is too long", `email\n"${"a".repeat(2 ** 21)}"\n`, notCsv(2)],
   ["csv", "it is no UTF-8", Buffer.from("email\na@b.cd\n\xe9@", "latin1"), ": line 3 is no text"],
-  ["csv", "it is UTF-16", Buffer.from(`\ufeff${csv}`, "utf16le"), noText],
-  [
-    "ndjson",
-    "it is a ZIP archive",
-    "PK\x03\x04\x14\0",
-    "spreadsheet or another ZIP archive: save ",
-  ],
+  ["csv", "it is UTF-16", Buffer.from("\ufeffemail\n", "utf16le"), noText],
+  ["ndjson", "it is a ZIP archive", "PK\x03\x04\x14\0", "a spreadsheet or another ZIP archive: "],
   ["ndjson", "it is compressed", Bun.gzipSync("{}"), noText],
   ["ndjson", "it is CSV", "Name;E-Mail;email\nAnn;x;a@b.cd\n", noObject],
   ["ndjson", "it is an array", '\ufeff[{"email":"a@b.cd"}]', noObject],
@@ -292,8 +273,7 @@ test.each<[string, string, string | Uint8Array, string | RegExp]>([
   using world = makeHarness();
   const { code, stderr } = await world.feed(text, "import", "users", "--format", format);
   expect([code, stderr]).toEqual([1, expect.stringMatching(/^Cannot read the input: .*\n$/)]);
-  if (typeof message === "string") expect(stderr).toContain(message);
-  else expect(stderr).toMatch(message);
+  expect(stderr).toContain(message);
   expect((await world.run("export", "users")).stderr).toBe("Exported 0 users\n");
 });
 

@@ -1,7 +1,8 @@
 import { expect } from "bun:test";
 import { readFileSync } from "node:fs";
 import { PAGE_BYTES } from "../support/damage.ts";
-import { lines, makeHarness } from "./harness.ts";
+import { fillDatabase } from "../support/fill.ts";
+import { makeHarness } from "./harness.ts";
 
 /**
  * Writes a backup with this number of users and of orders, and a token.
@@ -9,20 +10,7 @@ import { lines, makeHarness } from "./harness.ts";
  */
 export async function writeIntact(path: string, records: number): Promise<Buffer> {
   using world = makeHarness();
-  const numbers = Array.from({ length: records }, (_, index) => index);
-  const users = numbers.map((n) => ({
-    email: `${n}@b.cd`,
-    metadata: { note: "n".repeat(n % 200) },
-  }));
-  const items = [{ sku: "A-1", quantity: 2, unit_price: 50 }];
-  const orders = numbers.map((n) => ({
-    user_id: 1 + (n % (records / 2)),
-    currency: "EUR",
-    reference: `${n}`,
-    items,
-  }));
-  await world.feed(lines(users), "import", "users");
-  await world.feed(lines(orders), "import", "orders");
+  await fillDatabase(world.path, records, records);
   await world.run("token", "create", "a");
   expect((await world.run("backup", path)).code).toBe(0);
   const bytes = readFileSync(path);

@@ -82,7 +82,6 @@ const usageErrors: [string, string | RegExp][] = [
   ["changes --after 1.5", `Invalid --after "1.5": ${noChange}`],
   ["changes --after 9007199254740992", `Invalid --after "9007199254740992": ${noChange}`],
   ["copy", "Required option '--to <database>' not specified\n"],
-  ["copy --to mysql://a/b", "Invalid --to: must be a path, e.g. data/user-api.db or "],
   ["copy --to postgres://a", "Invalid --to: must be a URL such as postgres://user@"],
   ["copy --to ''", "Invalid --to: must be a path\n"],
   ["export users --output ''", noFile],
@@ -92,7 +91,6 @@ const usageErrors: [string, string | RegExp][] = [
   [`${from} a.db`, "Name either a backup or, with --from, an archive\n"],
   ["restore a.db --at 2026-11-22T06:11:30Z", "--at needs --from\n"],
   [`${from} --at 2026-11-31T06:11:30Z`, `Invalid --at "2026-11-31T06:11:30Z": ${noTime}`],
-  [`${from} --at 2026-11-22T06:60:30Z`, `Invalid --at "2026-11-22T06:60:30Z": ${noTime}`],
   ["restore --from nowhere", "Invalid --from: must be s3://bucket/prefix (letters, digits and . "],
   ["archive check", "Name an archive with --archive-url or ARCHIVE_URL\n"],
 ];
@@ -166,17 +164,6 @@ test("a command ignores the settings that it does not use, also when they are in
   expect(await world.run("token", "revoke", "leaked")).toMatchObject({ code: 0 });
 });
 
-test("user-api prints one line for a bug, with the stack when LOG_LEVEL is debug", async () => {
-  const openStore = () => {
-    throw new TypeError("a bug");
-  };
-  using verbose = makeHarness({ openStore, environment: { LOG_LEVEL: "debug" } });
-  const { code, stdout, stderr } = await verbose.run("token", "list");
-  expect([code, stdout]).toEqual([1, ""]);
-  expect(stderr).toStartWith("Unexpected error: a bug\n");
-  expect(stderr).toContain("program.test.ts");
-});
-
 test.each<[what: string, error: Error | null, line: string]>([
   ["a bug", new TypeError("a bug"), "Unexpected error: a bug"],
   ["no error", null, "Unexpected error: null"],
@@ -186,8 +173,16 @@ test.each<[what: string, error: Error | null, line: string]>([
     Object.assign(new Error("disk I/O error"), { code: "SQLITE_IOERR_READ" }),
     "Cannot use the database: I/O error",
   ],
-])("user-api prints one line when what is thrown is %s", async (...row) => {
-  const [, error, line] = row;
-  using world = makeHarness({ openStore: () => Promise.reject(error) });
-  expect(await world.run("export", "users")).toEqual(failed(line));
-});
+])(
+  "user-api prints one line when what is thrown is %s, and the stack of a bug when LOG_LEVEL is debug",
+  async (...row) => {
+    const [what, error, line] = row;
+    const openStore = () => Promise.reject(error);
+    using world = makeHarness({ openStore });
+    expect(await world.run("export", "users")).toEqual(failed(line));
+    using verbose = makeHarness({ openStore, environment: { LOG_LEVEL: "debug" } });
+    const { stderr } = await verbose.run("token", "list");
+    expect(stderr).toStartWith(`${line}\n`);
+    expect(stderr.includes("program.test.ts")).toBe(what === "a bug");
+  },
+);

@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, test as inTurn } from "bun:test";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { AppError } from "../../src/base/error.ts";
@@ -7,11 +7,21 @@ import type { Backend } from "../../src/domain/store.ts";
 import { newToken } from "../../src/domain/token.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { fillDatabase } from "../support/fill.ts";
-import { createToken, failed, makeHarness, parsedLines, type Serving } from "./harness.ts";
+import {
+  createToken,
+  failed,
+  makeHarness,
+  openWith,
+  parsedLines,
+  type Serving,
+} from "./harness.ts";
+
+// Most wait.
+const test = inTurn.concurrent;
 
 function get({ url }: Serving, path: string, token?: string): Promise<Response> {
   const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
-  return fetch(`${url}/api/v1${path}`, { headers });
+  return fetch(`${url}/api/v1${path}`, { headers, tls: { rejectUnauthorized: false } });
 }
 
 const secret = /uat_[0-9A-Za-z]{36}/g;
@@ -62,15 +72,6 @@ test.each([
   expect(lines.map(({ reason }) => reason).sort()).toEqual(["the disk is old", ...warnings]);
 });
 
-test("a read-only server creates no token, and commands write nevertheless", async () => {
-  using world = makeHarness({ environment: { READ_ONLY: "true" } });
-  await fillDatabase(world.path, 1);
-  const serving = await world.serve();
-  expect((await world.run("token", "list")).stdout).not.toContain("first");
-  expect(await world.run("token", "create", "laptop")).toMatchObject({ code: 0 });
-  expect((await serving.stop()).stderr).toBe("");
-});
-
 test("serve fails when API_TOKEN is a token of the database, even a revoked one", async () => {
   using world = makeHarness();
   const token = await createToken(world, "shop", "--scope", "read");
@@ -82,20 +83,22 @@ test("serve fails when API_TOKEN is a token of the database, even a revoked one"
   expect(await server.run("serve")).toEqual(failure);
 });
 
-test("serve applies changes immediately when a token is created or revoked while it is running", async () => {
-  using world = makeHarness();
+test("a read-only server creates no token, and accepts those that commands create until they are revoked or expire", async () => {
+  using world = makeHarness({ environment: { READ_ONLY: "true" } });
+  await fillDatabase(world.path, 1);
   const serving = await world.serve();
   const token = await createToken(world, "ci", "--scope", "read");
   expect((await get(serving, "/users", token)).status).toBe(200);
   const list = await world.run("token", "list");
-  expect(list.stdout).toMatch(/^first .* valid /m);
+  expect(list.stdout).toMatch(/^ci .* valid /m);
+  expect(list.stdout).not.toContain("first");
   await world.run("token", "revoke", "ci");
   expect((await get(serving, "/users", token)).status).toBe(401);
   const short = await createToken(world, "short", "--expires", "1m");
   expect((await get(serving, "/users", short)).status).toBe(200);
   world.clock.time = new Date(world.clock.time.getTime() + 60_000);
   expect((await get(serving, "/users", short)).status).toBe(401);
-  await serving.stop();
+  expect((await serving.stop()).stderr).toBe("");
 });
 
 test.each([
@@ -126,14 +129,11 @@ test.each([
   await expect(get(serving, "/health")).rejects.toThrow();
 });
 
-const withTls = ["cert", "key"].flatMap((kind) => [
-  `--tls-${kind}`,
-  join(import.meta.dir, `../fixtures/localhost.${kind === "cert" ? "crt" : "key"}`),
-]);
-
-/** Flags with which it cannot listen, and the beginning of the line on stderr. */
 const tls = (cert: string, key: string) => ["--tls-cert", cert, "--tls-key", key];
+const cert = join(import.meta.dir, "../fixtures/localhost.crt");
+const withTls = tls(cert, cert.replace(".crt", ".key"));
 const noFile = "no-such.pem: no such file or directory";
+/** Flags with which it cannot listen, and the beginning of the line on stderr. */
 const nowhere: [string[], string][] = [
   [["--host", "203.0.113.1"], "listen on 203.0.113.1:0: this machine does not have the address"],
   [["--host", "999.1.1.1", ...withTls], "listen on 999.1.1.1:0: unknown host\n"],
@@ -152,21 +152,16 @@ test.each(nowhere)("serve %j frees the database when it cannot start", async (ar
   expect(await world.isFree()).toBe(true);
 });
 
-const [, cert = ""] = withTls;
-const keys = { S3_ACCESS_KEY_ID: "a", S3_SECRET_ACCESS_KEY: "b" };
 const bucket = { ARCHIVE_URL: "s3://bucket/user-api" };
+const noPair = "they are not a PEM certificate and its key";
 
 /** Settings that are checked, and what stderr says; nothing if they are valid. */
 const checkedSettings: [string[], Environment, string][] = [
   [[], {}, ""],
-  [withTls, { ...bucket, ...keys }, ""],
+  [withTls, { ...bucket, S3_ACCESS_KEY_ID: "a", S3_SECRET_ACCESS_KEY: "b" }, ""],
   [[], { ...bucket, READ_ONLY: "true" }, ""],
   [[], { PORT: "abc" }, 'Invalid PORT "abc": must be an integer from 0 to 65535'],
-  [
-    tls(cert, cert),
-    {},
-    `Cannot use TLS_CERT ${cert} and TLS_KEY ${cert}: they are not a PEM certificate and its key`,
-  ],
+  [tls(cert, cert), {}, `Cannot use TLS_CERT ${cert} and TLS_KEY ${cert}: ${noPair}`],
 ];
 
 test("serve --check says whether the settings are valid, and neither listens nor creates a file", async () => {
@@ -208,11 +203,7 @@ test("serve logs that its certificate expires soon, and that it has expired, and
   const serving = await world.serve(...withTls);
   const fields = `"certificate":"${cert}","expires_at":"2126-10-27T22:56:50.000Z"`;
   expect(serving.output()).toContain(`"warn","event":"certificate expires soon",${fields}`);
-  const options = {
-    headers: { authorization: `Bearer ${apiToken}` },
-    tls: { rejectUnauthorized: false },
-  };
-  const text = await (await fetch(`${serving.url}/api/v1/metrics`, options)).text();
+  const text = await (await get(serving, "/metrics", apiToken)).text();
   const times = /^user_api_certificate_(?:start|expiry)_timestamp_seconds (.*)$/gm;
   expect([...text.matchAll(times)].map(([, time]) => time)).toEqual(["1795215410", "4948815410"]);
   world.clock.time = new Date(certificateEndMs);
@@ -246,12 +237,8 @@ test("health prints ok when the server is healthy, and exits with 1 when nothing
 });
 
 test("health exits with 1, and the API returns 503, when the database cannot be written", async () => {
-  using world = makeHarness({
-    openStore: async (options) => ({
-      ...(await openSqlite(options)),
-      checkUsable: () => Promise.reject(new AppError("unavailable", "the disk is full")),
-    }),
-  });
+  const checkUsable = () => Promise.reject(new AppError("unavailable", "the disk is full"));
+  using world = makeHarness({ openStore: openWith(() => ({ checkUsable })) });
   const serving = await world.serve();
   const response = await get(serving, "/health");
   expect([response.status, response.headers.get("retry-after")]).toEqual([503, "2"]);
@@ -263,36 +250,22 @@ test("health exits with 1, and the API returns 503, when the database cannot be 
   await serving.stop();
 });
 
-test("serve passes to its archive only the variables of the storage", async () => {
+test("serve passes to its archive only the variables of the storage, and stops with an error when the thread of it has", async () => {
   let passed: unknown;
-  using world = makeHarness({
-    environment: {
-      ARCHIVE_URL: "s3://bucket",
-      API_TOKEN: newToken(),
-      S3_ACCESS_KEY_ID: "id",
-      AWS_SECRET_ACCESS_KEY: "secret",
-    },
-    async openStore({ archive }) {
-      passed = archive?.environment;
-      throw new AppError("operator", "enough");
-    },
-  });
-  expect((await world.run("serve")).code).toBe(1);
-  expect(passed).toEqual({ S3_ACCESS_KEY_ID: "id", AWS_SECRET_ACCESS_KEY: "secret" });
-});
-
-test("serve stops with an error when the thread of its archive has stopped", async () => {
   let stopArchive = (_error: Error) => {};
+  const storage = { S3_ACCESS_KEY_ID: "id", AWS_SECRET_ACCESS_KEY: "secret" };
   using world = makeHarness({
-    environment: { ARCHIVE_URL: "file:///archive" },
+    environment: { ...storage, ARCHIVE_URL: "s3://bucket", API_TOKEN: newToken() },
     openStore({ archive, ...options }) {
       if (archive !== undefined) stopArchive = archive.onStopped;
+      passed ??= archive?.environment;
       return openSqlite(options);
     },
   });
   const server = await world.serve();
+  expect(passed).toEqual(storage);
   stopArchive(new Error("the archive has stopped: a bug"));
   const { code, stderr } = await server.ended;
   expect(code).toBe(1);
-  expect(stderr).toEndWith("\nUnexpected error: the archive has stopped: a bug\n");
+  expect(stderr).toEndWith("Unexpected error: the archive has stopped: a bug\n");
 });

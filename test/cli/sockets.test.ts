@@ -1,6 +1,7 @@
 // What the calls do to connections is tested on the binary, in open-files.test.ts and reload.test.ts.
 import { expect, test } from "bun:test";
 import { closeIdle } from "../../src/cli/system/sockets.ts";
+import { stopTime } from "../support/fake-time.ts";
 import { runProgram } from "../support/program.ts";
 
 const onLinux = test.if(process.platform === "linux");
@@ -14,8 +15,12 @@ onLinux("limitOpenFiles lowers the limit, and does not raise it again", async ()
 });
 
 onLinux("closeIdle searches at most once a second when no connection is idle", async () => {
-  const ms: number[] = [];
-  using _closing = closeIdle(1, 1, () => new Set([ms.push(performance.now())]), Boolean, Boolean);
-  while (ms.length < 2) await Bun.sleep(10);
-  expect(Number(ms[1]) - Number(ms[0])).toBeGreaterThan(990);
+  using time = stopTime();
+  let searches = 0;
+  const search = () => new Set([++searches]);
+  using _closing = closeIdle(1, 1, search, Boolean, Boolean);
+  await time.pass(1050);
+  expect(searches).toBe(1);
+  await time.pass(1000);
+  expect(searches).toBe(2);
 });

@@ -1,16 +1,14 @@
 import { expect, test } from "bun:test";
 import { AppError } from "../../src/base/error.ts";
-import type { Backend } from "../../src/domain/store.ts";
 import {
   hashToken,
   hasTokenFormat,
   newToken,
   type Token,
-  type TokenFields,
+  type TokenStore,
 } from "../../src/domain/token.ts";
-import { openSqlite } from "../../src/sqlite/backend.ts";
 import { withStore } from "../support/open-store.ts";
-import { createToken, failed, type Harness, makeHarness, reported } from "./harness.ts";
+import { createToken, failed, type Harness, makeHarness, openWith, reported } from "./harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
 const header = "NAME  SCOPE  STATE  CREATED  EXPIRES  LAST USED";
@@ -20,10 +18,7 @@ async function list(world: Harness): Promise<string[]> {
   const { code, stdout, stderr } = await world.run("token", "list");
   expect([code, stderr]).toEqual([0, ""]);
   expect(stdout).toEndWith("\n");
-  return stdout
-    .trimEnd()
-    .split("\n")
-    .map((line) => line.split(/ {2,}/).join("  "));
+  return stdout.trimEnd().replaceAll(/ {2,}/g, "  ").split("\n");
 }
 
 function stored(world: Harness): Promise<readonly Token[]> {
@@ -92,42 +87,34 @@ test("token create accepts a name when it has 1 to 100 printable characters", as
   }
 });
 
-test("token list shows the state of each token, oldest first, and no secrets", async () => {
+test("token list shows the state of each token, oldest first, in columns, and no secrets", async () => {
   using world = makeHarness({ environment: { API_TOKEN: newToken() } });
   await (await world.serve()).stop();
   expect(await list(world)).toEqual([header]);
   const secret = await createToken(world, "forever");
   await createToken(world, "short", "--scope", "orders:read", "--expires", "1m");
-  await createToken(world, "gone");
-  expect(await world.run("token", "revoke", "gone")).toEqual(reported('Revoked token "gone"'));
+  await createToken(world, "名前");
+  expect(await world.run("token", "revoke", "名前")).toEqual(reported('Revoked token "名前"'));
   expect(await list(world)).toEqual([
     header,
     `forever  write  valid  ${time}  never  never`,
     `short  orders:read  valid  ${time}  2026-11-20T18:58:03.120Z  never`,
-    `gone  write  revoked  ${time}  never  never`,
+    `名前  write  revoked  ${time}  never  never`,
   ]);
+  const text = (await world.run("token", "list")).stdout.trimEnd().split("\n");
+  const columns = text.map((line) => Bun.stringWidth(line.split(/SCOPE|write|orders/)[0] ?? ""));
+  expect(new Set(columns).size).toBe(1);
   world.clock.time = new Date("2026-11-20T18:58:03.120Z");
   const rows = await list(world);
   expect(rows[2]).toContain("short  orders:read  expired");
   expect(rows.join()).not.toContain(secret);
   expect(rows.join()).not.toContain(hashToken(secret));
-  expect(await world.run("token", "revoke", "gone")).toEqual(
-    failed('Cannot revoke token "gone": no valid token has this name'),
+  expect(await world.run("token", "revoke", "名前")).toEqual(
+    failed('Cannot revoke token "名前": no valid token has this name'),
   );
   expect(await world.run("token", "create", "forever")).toEqual(
     failed('Cannot create token "forever": a token with this name already exists'),
   );
-});
-
-test("token list aligns its columns when names are wide", async () => {
-  using world = makeHarness();
-  for (const name of ["a", "a much longer name", "名前"]) await createToken(world, name);
-  const { stdout } = await world.run("token", "list");
-  const columns = stdout
-    .trimEnd()
-    .split("\n")
-    .map((line) => Bun.stringWidth(line.slice(0, line.search(/SCOPE|write/))));
-  expect(new Set(columns).size).toBe(1);
 });
 
 test("names that token create would reject are listed with escapes, and can be revoked", async () => {
@@ -140,15 +127,14 @@ test("names that token create would reject are listed with escapes, and can be r
   expect((await world.run("token", "revoke", name)).code).toBe(0);
 });
 
+const withTokens = (change: (tokens: TokenStore) => Partial<TokenStore>) =>
+  openWith(({ tokens }) => ({ tokens: { ...tokens, ...change(tokens) } }));
+
 test("token revoke fails when the database still has the token as valid", async () => {
-  using world = makeHarness({
-    openStore: async (options) => {
-      const store = await openSqlite(options);
-      const revoke = async (name: string) =>
-        (await store.tokens.list()).find((token) => token.name === name) ?? null;
-      return { ...store, tokens: { ...store.tokens, revoke } };
-    },
-  });
+  const openStore = withTokens(({ list }) => ({
+    revoke: async (name) => (await list()).find((token) => token.name === name) ?? null,
+  }));
+  using world = makeHarness({ openStore });
   await world.run("token", "create", "a");
   expect(await world.run("token", "revoke", "a")).toEqual(
     failed('Cannot revoke token "a": it is still valid: run `user-api check`'),
@@ -156,32 +142,23 @@ test("token revoke fails when the database still has the token as valid", async 
 });
 
 test("tokens that were stored or revoked are reported when the response to the write was lost", async () => {
-  const lose = async (written: Promise<unknown>): Promise<never> => {
+  const lose = async (written: unknown): Promise<never> => {
     await written;
     throw new AppError("unavailable", "the connection was lost");
   };
-  const openStore: Backend["open"] = async (options) => {
-    const store = await openSqlite(options);
-    const tokens = {
-      ...store.tokens,
-      create: (fields: TokenFields) => lose(store.tokens.create(fields)),
-      revoke: (name: string) => lose(store.tokens.revoke(name)),
-    };
-    return { ...store, tokens };
-  };
+  const openStore = withTokens(({ create, revoke }) => ({
+    create: (fields) => lose(create(fields)),
+    revoke: (name) => lose(revoke(name)),
+  }));
   using world = makeHarness({ openStore });
   const server = await world.serve();
   expect(await server.printed(/^ {2}uat_\w{36}$/m)).toContain(
     'Created the first access token ("first")',
   );
   await server.stop();
-  const created = await world.run("token", "create", "next");
-  expect(created).toMatchObject({ code: 0, stdout: expect.stringMatching(/^uat_\w{36}\n$/) });
+  await createToken(world, "next");
   expect(await world.run("token", "create", "next")).toMatchObject({ code: 1, stdout: "" });
   expect(await world.run("token", "revoke", "next")).toEqual(reported('Revoked token "next"'));
-  expect((await list(world)).map((line) => line.split("  ")[2])).toEqual([
-    "STATE",
-    "valid",
-    "revoked",
-  ]);
+  const states = (await list(world)).map((line) => line.split("  ")[2]);
+  expect(states).toEqual(["STATE", "valid", "revoked"]);
 });

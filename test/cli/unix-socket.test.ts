@@ -43,14 +43,9 @@ test("large pages return 503 on a Unix socket when other clients of the token st
   await world.feed(lines(users), "import", "users", "-");
   const token = await createToken(world, "reader", "--scope", "read");
   const server = await world.serve("--host", path);
-  const get = (target: string, signal?: AbortSignal) => {
-    const headers = { authorization: `Bearer ${token}` };
-    return fetch(`http://localhost/api/v1${target}`, {
-      unix: path,
-      headers,
-      ...(signal && { signal }),
-    });
-  };
+  const headers = { authorization: `Bearer ${token}` };
+  const get = (target: string, signal: AbortSignal | null = null) =>
+    fetch(`http://localhost/api/v1${target}`, { unix: path, headers, signal });
   const text = await (await get("/users?limit=120")).text();
   expect(JSON.parse(text)).toMatchObject({ data: users, meta: { total: 120 } });
 

@@ -1,84 +1,70 @@
 // deploy/compose.yaml and the manifests for Kubernetes: their privileges, settings and timeouts.
-import { describe, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { settings, variableOf } from "../../src/domain/settings.ts";
 import { deploy, readYaml, readYamlDocuments } from "./yaml.ts";
 
-const credentials = ["ACCESS_KEY_ID", "SECRET_ACCESS_KEY"].map((name) => `S3_${name}`);
-const ofStorage = [
-  ...credentials,
-  ...["ENDPOINT", "REGION", "SESSION_TOKEN"].map((n) => `S3_${n}`),
-];
+const credentials = ["S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"];
+const ofStorage = [...credentials, "S3_ENDPOINT", "S3_REGION", "S3_SESSION_TOKEN"];
 const knownSettings = ["API_TOKEN", ...Object.keys(settings).map(variableOf), ...ofStorage];
 const shutdownSeconds = Number(settings.shutdownSeconds.default);
 /** How long closing the database may take after SHUTDOWN_SECONDS. */
 const CLOSE_SECONDS = 5;
 
-describe("compose.yaml", async () => {
-  const { services, volumes, secrets } = await readYaml("compose.yaml");
-  const service = services["user-api"];
-  const all = Object.values<any>(services);
+const { services, volumes, secrets } = await readYaml("compose.yaml");
+const service = services["user-api"];
+const all = Object.values<any>(services);
 
-  test("user-api has no privileges that it does not need, and time to close the database", () => {
-    const securityOpt = ["no-new-privileges:true"];
-    const closed = {
-      read_only: true,
-      cap_drop: ["ALL"],
-      security_opt: securityOpt,
-      volumes: ["data:/data"],
-    };
-    expect(service).toMatchObject(closed);
-    // The image defines the health check.
-    for (const key of ["healthcheck", "privileged", "user", "cap_add", "network_mode"])
-      expect(service).not.toHaveProperty(key);
-    const graceSeconds = Number.parseInt(service.stop_grace_period, 10);
-    expect(graceSeconds).toBeGreaterThanOrEqual(shutdownSeconds + CLOSE_SECONDS);
-  });
+test("compose.yaml gives user-api no privileges that it does not need, and time to close the database", () => {
+  const closed = { read_only: true, cap_drop: ["ALL"], security_opt: ["no-new-privileges:true"] };
+  expect(service).toMatchObject({ ...closed, volumes: ["data:/data"] });
+  // The image defines the health check.
+  for (const key of ["healthcheck", "privileged", "user", "cap_add", "network_mode"])
+    expect(service).not.toHaveProperty(key);
+  const graceSeconds = Number.parseInt(service.stop_grace_period, 10);
+  expect(graceSeconds).toBeGreaterThanOrEqual(shutdownSeconds + CLOSE_SECONDS);
+});
 
-  test("environment passes every setting that the image and this file do not decide", () => {
-    const decided = ["HOST", "PORT", "TLS_CERT", "TLS_KEY", "SHUTDOWN_SECONDS"];
-    const passed = knownSettings.filter((name) => !decided.includes(name));
-    expect(service.environment.toSorted()).toEqual(passed.sort());
-  });
+test("compose.yaml passes every setting that the image and this file do not decide, and the path of each secret", async () => {
+  const decided = ["HOST", "PORT", "TLS_CERT", "TLS_KEY", "SHUTDOWN_SECONDS"];
+  const passed = knownSettings.filter((name) => !decided.includes(name));
+  expect(service.environment.toSorted()).toEqual(passed.sort());
+  const withSecrets = await readYaml("compose.secrets.yaml");
+  const { environment, secrets: mounted } = withSecrets.services["user-api"];
+  expect(Object.keys(withSecrets.secrets)).toEqual(mounted);
+  const paths = mounted.map((name: string) => `${name.toUpperCase()}_FILE=/run/secrets/${name}`);
+  expect(environment).toEqual(paths);
+});
 
-  test("every port is published on loopback only, and PostgreSQL has none", () => {
-    const ports: string[] = all.flatMap((each) => each.ports ?? []);
-    expect(ports.filter((port) => !port.startsWith("127.0.0.1:"))).toEqual([]);
-    expect(ports).toContain("127.0.0.1:3000:3000");
-    expect(services.postgres).not.toHaveProperty("ports");
-  });
+test("every port of compose.yaml is published on loopback only, and PostgreSQL has none", () => {
+  const ports: string[] = all.flatMap((each) => each.ports ?? []);
+  expect(ports.filter((port) => !port.startsWith("127.0.0.1:"))).toEqual([]);
+  expect(ports).toContain("127.0.0.1:3000:3000");
+  expect(services.postgres).not.toHaveProperty("ports");
+});
 
-  test("the profile standby starts the same server twice, and HAProxy with their addresses", async () => {
-    const { "user-api-two": two, haproxy } = services;
-    const own = { profiles: ["standby"], ports: [], volumes: ["data-two:/data"] };
-    expect(two).toEqual({ ...service, ...own });
-    const config = await Bun.file(`${deploy}/haproxy.cfg`).text();
-    for (const name of Object.keys(haproxy.environment)) expect(config).toContain(`"$${name}"`);
-    expect(haproxy.ports).toEqual(["127.0.0.1:3080:3080"]);
-    expect(config).toContain("bind :3080\n");
-  });
+test("the profile standby of compose.yaml starts the same server twice, and HAProxy with their addresses", async () => {
+  const { "user-api-two": two, haproxy } = services;
+  const own = { profiles: ["standby"], ports: [], volumes: ["data-two:/data"] };
+  expect(two).toEqual({ ...service, ...own });
+  const config = await Bun.file(`${deploy}/haproxy.cfg`).text();
+  for (const name of Object.keys(haproxy.environment)) expect(config).toContain(`"$${name}"`);
+  expect(haproxy.ports).toEqual(["127.0.0.1:3080:3080"]);
+  expect(config).toContain("bind :3080\n");
+});
 
-  test("all volumes, secrets and mounted files exist", async () => {
-    for (const mount of all.flatMap((each): string[] => each.volumes ?? [])) {
-      const [source = ""] = mount.split(":");
-      if (source.startsWith("./")) expect(existsSync(`${deploy}/${source}`)).toBe(true);
-      else expect(Object.keys(volumes)).toContain(source);
-    }
-    for (const secret of services.prometheus.secrets) expect(secrets).toHaveProperty(secret);
-    const { scrape_configs, rule_files } = await readYaml("prometheus/prometheus.yml");
-    const [{ authorization, static_configs }] = scrape_configs;
-    expect(authorization.credentials_file).toBe("/run/secrets/metrics_token");
-    expect(static_configs).toEqual([{ targets: ["user-api:3000"] }]);
-    expect(rule_files).toEqual(["alerts.yml"]);
-  });
-
-  test("compose.secrets.yaml sets the path of each secret that it mounts", async () => {
-    const { services, secrets } = await readYaml("compose.secrets.yaml");
-    const { environment, secrets: mounted } = services["user-api"];
-    expect(Object.keys(secrets)).toEqual(mounted);
-    const paths = mounted.map((name: string) => `${name.toUpperCase()}_FILE=/run/secrets/${name}`);
-    expect(environment).toEqual(paths);
-  });
+test("all volumes, secrets and mounted files of compose.yaml exist", async () => {
+  for (const mount of all.flatMap((each): string[] => each.volumes ?? [])) {
+    const [source = ""] = mount.split(":");
+    if (source.startsWith("./")) expect(existsSync(`${deploy}/${source}`)).toBe(true);
+    else expect(Object.keys(volumes)).toContain(source);
+  }
+  for (const secret of services.prometheus.secrets) expect(secrets).toHaveProperty(secret);
+  const { scrape_configs, rule_files } = await readYaml("prometheus/prometheus.yml");
+  const [{ authorization, static_configs }] = scrape_configs;
+  expect(authorization.credentials_file).toBe("/run/secrets/metrics_token");
+  expect(static_configs).toEqual([{ targets: ["user-api:3000"] }]);
+  expect(rule_files).toEqual(["alerts.yml"]);
 });
 
 const [replicated, single, archived] = await Promise.all(

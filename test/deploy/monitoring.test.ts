@@ -1,5 +1,5 @@
 // The alerts and the dashboard use metrics, labels and routes that exist.
-import { describe, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { createMetrics } from "../../src/http/metrics/metrics.ts";
 import { WAL_LIMIT_BYTES } from "../../src/sqlite/file/connection.ts";
 import { makeDirectory } from "../support/directory.ts";
@@ -52,76 +52,62 @@ function expectKnownMetrics(expressions: readonly string[]): void {
   }
 }
 
-describe("alerts.yml", async () => {
-  const { groups } = await readYaml("prometheus/alerts.yml");
-  const rules: { alert: string; expr: string; annotations: Record<string, string> }[] =
-    groups.flatMap(({ rules }: any) => rules);
+const { groups } = await readYaml("prometheus/alerts.yml");
+const rules: { alert: string; expr: string; annotations: Record<string, string> }[] =
+  groups.flatMap(({ rules }: any) => rules);
 
-  test("UserApiLargeWal allows the size at which the log is kept", () => {
-    const rule = rules.find(({ alert }) => alert === "UserApiLargeWal");
-    expect(Number(rule?.expr.split(">")[1])).toBeGreaterThan(WAL_LIMIT_BYTES);
-  });
-
-  test("alerts use metrics that exist", () => expectKnownMetrics(rules.map(({ expr }) => expr)));
-
-  test("each alert says what the likely cause is, and leads to the section that names it", async () => {
-    const page = await Bun.file(`${deploy}/../docs/alerts.md`).text();
-    const url = "https://github.com/OWNER/user-api/blob/main/docs/alerts.md#";
-    const sections = page.split(/^## /m).slice(1);
-    const anchorOf = (section: string) =>
-      url + section.slice(0, section.indexOf("\n")).toLowerCase().replaceAll(" ", "-");
-    for (const { alert, annotations } of rules) {
-      expect(annotations["description"], alert).toBeString();
-      const section = sections.find((each) => anchorOf(each) === annotations["runbook_url"]);
-      expect(section, alert).toContain(`\`${alert}\``);
-    }
-  });
+test("alerts.yml uses metrics that exist, and UserApiLargeWal allows the size at which the log is kept", () => {
+  expectKnownMetrics(rules.map(({ expr }) => expr));
+  const rule = rules.find(({ alert }) => alert === "UserApiLargeWal");
+  expect(Number(rule?.expr.split(">")[1])).toBeGreaterThan(WAL_LIMIT_BYTES);
 });
 
-describe("dashboard.json", async () => {
-  const { panels, templating } = await Bun.file(`${deploy}/grafana/dashboard.json`).json();
+test("each alert says what the likely cause is, and leads to the section that names it", async () => {
+  const page = await Bun.file(`${deploy}/../docs/alerts.md`).text();
+  const url = "https://github.com/OWNER/user-api/blob/main/docs/alerts.md#";
+  const sections = page.split(/^## /m).slice(1);
+  const anchorOf = (section: string) =>
+    url + section.slice(0, section.indexOf("\n")).toLowerCase().replaceAll(" ", "-");
+  for (const { alert, annotations } of rules) {
+    expect(annotations["description"], alert).toBeString();
+    const section = sections.find((each) => anchorOf(each) === annotations["runbook_url"]);
+    expect(section, alert).toContain(`\`${alert}\``);
+  }
+});
 
-  test("it has the metrics of the page and of the alerts", async () => {
-    const page = await Bun.file(`${deploy}/../docs/operations.md`).text();
-    const table = page.split("Look at these first:")[1]?.split("\n\n")[1] ?? "";
-    const rules = await Bun.file(`${deploy}/prometheus/alerts.yml`).text();
-    const expressions = JSON.stringify(panels);
-    for (const text of [table, rules]) {
-      const names = text.match(/\b(?:http|user_api)_\w+(?=[{`])/g) ?? [];
-      expect(names.length).toBeGreaterThan(5);
-      expect(names.filter((name) => !expressions.includes(name))).toEqual([]);
-    }
-  });
+const { panels, templating } = await Bun.file(`${deploy}/grafana/dashboard.json`).json();
 
-  test("its panels and variables use metrics that exist", () => {
-    expectKnownMetrics(panels.flatMap(({ targets }: any) => targets.map(({ expr }: any) => expr)));
-    for (const { type, query } of templating.list)
-      if (type === "query") expect(query).toStartWith("label_values(user_api_build_info");
-  });
+test("dashboard.json has the metrics of the page and of the alerts, and no others than exist", async () => {
+  const page = await Bun.file(`${deploy}/../docs/operations.md`).text();
+  const table = page.split("Look at these first:")[1]?.split("\n\n")[1] ?? "";
+  const rules = await Bun.file(`${deploy}/prometheus/alerts.yml`).text();
+  const expressions = JSON.stringify(panels);
+  for (const text of [table, rules]) {
+    const names = text.match(/\b(?:http|user_api)_\w+(?=[{`])/g) ?? [];
+    expect(names.length).toBeGreaterThan(5);
+    expect(names.filter((name) => !expressions.includes(name))).toEqual([]);
+  }
+  expectKnownMetrics(panels.flatMap(({ targets }: any) => targets.map(({ expr }: any) => expr)));
+  for (const { type, query } of templating.list)
+    if (type === "query") expect(query).toStartWith("label_values(user_api_build_info");
 });
 
 const promtool = Bun.which("promtool");
 const skipped = promtool === null ? " (skipped: not installed)" : "";
 
-describe.skipIf(promtool === null)(`promtool${skipped}`, () => {
+test.skipIf(promtool === null)(`promtool accepts metrics and configuration${skipped}`, async () => {
   function run(...args: string[]) {
     const stdin = Buffer.from(text);
     const { exitCode, stdout, stderr } = Bun.spawnSync([promtool ?? "", ...args], { stdin });
     return { code: exitCode, output: `${stdout}${stderr}` };
   }
-
-  test("check metrics accepts the metrics", () => {
-    expect(run("check", "metrics")).toEqual({ code: 0, output: "" });
-  });
-
-  test("check config accepts the configuration", async () => {
-    // It fails if a file with credentials is missing.
-    using copy = makeDirectory();
-    const config = await Bun.file(`${deploy}/prometheus/prometheus.yml`).text();
-    await Bun.write(copy.at("token"), "uat_");
-    await Bun.write(copy.at("alerts.yml"), Bun.file(`${deploy}/prometheus/alerts.yml`));
-    const here = config.replace("/run/secrets/metrics_token", copy.at("token"));
-    await Bun.write(copy.at("prometheus.yml"), here);
-    expect(run("check", "config", copy.at("prometheus.yml"))).toMatchObject({ code: 0 });
-  });
+  expect(run("check", "metrics")).toEqual({ code: 0, output: "" });
+  // It fails if a file with credentials is missing.
+  using copy = makeDirectory();
+  const config = await Bun.file(`${deploy}/prometheus/prometheus.yml`).text();
+  await Bun.write(copy.at("token"), "uat_");
+  await Bun.write(copy.at("alerts.yml"), Bun.file(`${deploy}/prometheus/alerts.yml`));
+  const here = config.replace("/run/secrets/metrics_token", copy.at("token"));
+  await Bun.write(copy.at("prometheus.yml"), here);
+  expect(run("check", "config", copy.at("prometheus.yml"))).toMatchObject({ code: 0 });
 });

@@ -16,27 +16,21 @@ function valuesOf(key: string, unit = server): string[] {
 /** On systemd's scale from 0 (closed) to 10 (open). */
 const MAX_EXPOSURE = 1.5;
 
-test("user-api.service has time to close the database after SHUTDOWN_SECONDS", () => {
-  const stopSeconds = Number(valuesOf("TimeoutStopSec").at(-1));
-  expect(stopSeconds).toBeGreaterThanOrEqual(Number(settings.shutdownSeconds.default) + 5);
-  expect(valuesOf("KillSignal")).toEqual(["SIGTERM"]);
-  // It disables the JIT.
-  expect(valuesOf("MemoryDenyWriteExecute")).toEqual([]);
-});
-
-test("user-api.service is ordered after Litestream, which therefore stops later and copies the last writes", () => {
-  expect(valuesOf("After").join(" ").split(" ")).toContain("litestream.service");
-  // Neither needs the other.
-  const keys = ["Wants", "Requires", "BindsTo", "PartOf", "Requisite"];
-  expect(keys.flatMap((key) => valuesOf(key)).join(" ")).not.toContain("litestream");
-});
-
-test("user-api.service has only known settings", () => {
+test("user-api.service has only known settings, and time to close the database before Litestream stops", () => {
   const bun = "BUN_CONFIG_DNS_TIME_TO_LIVE_SECONDS";
   const known = [...Object.keys(settings).map(variableOf), bun];
   const names = valuesOf("Environment").map((assignment) => assignment.split("=")[0] ?? "");
   expect(known).toEqual(expect.arrayContaining(names));
   expect(names).toEqual(expect.arrayContaining([bun, "DATABASE_URL"]));
+  const stopSeconds = Number(valuesOf("TimeoutStopSec").at(-1));
+  expect(stopSeconds).toBeGreaterThanOrEqual(Number(settings.shutdownSeconds.default) + 5);
+  expect(valuesOf("KillSignal")).toEqual(["SIGTERM"]);
+  // It disables the JIT.
+  expect(valuesOf("MemoryDenyWriteExecute")).toEqual([]);
+  // Started after Litestream, it stops earlier, and Litestream copies the last writes. Neither needs the other.
+  expect(valuesOf("After").join(" ").split(" ")).toContain("litestream.service");
+  const keys = ["Wants", "Requires", "BindsTo", "PartOf", "Requisite"];
+  expect(keys.flatMap((key) => valuesOf(key)).join(" ")).not.toContain("litestream");
 });
 
 test("user-api-backup.service backs up the database of user-api.service as its user, as isolated", () => {

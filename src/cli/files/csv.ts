@@ -125,7 +125,7 @@ function createRowReader(
     const text = cells.join();
     return {
       header,
-      line: lastLine - (text.split("\n").length - 1),
+      line: lastLine - (text.split(/\r\n?|\n/).length - 1),
       size: text.length,
       parse: () => readCells(columns, cells),
       withError: (message) => join([message, ...others(cells)]),

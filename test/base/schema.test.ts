@@ -76,7 +76,6 @@ test("createValidator returns the value itself when it is valid", () => {
 });
 
 const names = Object.keys(fields).join();
-const wholeNumber = "must be a whole number from 1 to 9";
 /** Bodies, and the problems of each field after their codes and details. What clients see is in test/http. */
 const rejected: [unknown, ...string[]][] = [
   [[], "type: body must be a JSON object"],
@@ -96,17 +95,16 @@ const rejected: [unknown, ...string[]][] = [
     { email: "a", label: lone, count: "1", items: [{ price: 6 }, { id: 1 }], patch: { a: 1 } },
     "format: email must be an email address of at most 10 characters",
     "format: label must be text without U+0000 and lone surrogates",
-    `type: count ${wholeNumber}`,
+    "type: count must be a whole number from 1 to 9",
     "range 0 5: items[0].price must be an integer from 0 to 5",
     "required: items[1].price is required",
     "not_allowed price: items[1].id is not allowed",
     "type: patch.a must be text of at most 500 characters or null",
   ],
   [
-    { email: "a@b.cdefghi", count: 1.5, items: ["a"], metadata: { "a/~1b": 1, [long]: "" }, "": 1 },
+    { email: "a@b.cdefghi", items: ["a"], metadata: { "a/~1b": 1, [long]: "" }, "": 1 },
     `not_allowed ${names}: "" is not allowed`,
     "length 0 10: email must be an email address of at most 10 characters",
-    `type: count ${wholeNumber}`,
     "type: items[0] must be a JSON object",
     "type: metadata.a/~1b must be text of at most 500 characters",
     `length 1 40: metadata.${long} must have a name of 1 to 40 characters`,

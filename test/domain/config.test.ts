@@ -10,6 +10,7 @@ import { makeDirectory } from "../support/directory.ts";
 import { expectThrown } from "../support/expect-error.ts";
 
 const token = newToken();
+const standby = { ARCHIVE_URL: "s3://bucket", STANDBY: "true" };
 
 /** The default of each setting, the text of another value, and that value. */
 const rows: Readonly<Record<string, readonly [fallback: unknown, text: string, value: unknown]>> = {
@@ -181,22 +182,25 @@ test("readConfig escapes the characters of an invalid value when they are invisi
   expectThrown(() => readConfig(environment), "operator", message);
 });
 
-test("readConfig accepts a value when it is at a bound", () => {
+test("readConfig accepts a value when it is at a bound, and settings that have what they need", () => {
   const accepted: [Environment, Partial<ReturnType<typeof readConfig>>][] = [
     [{ PORT: "0" }, { port: 0 }],
     [{ RATE_LIMIT: "1000000" }, { rateLimit: 1_000_000 }],
     [{ SHUTDOWN_SECONDS: "3600" }, { shutdownSeconds: 3600 }],
     [{ HOST: "fe80::1%eth0" }, { host: "fe80::1%eth0" }],
     [{ CORS_ORIGIN: "*" }, { corsOrigin: ["*"] }],
+    [standby, { standby: true }],
+    [{ ARCHIVE_COMMIT: "sync", ARCHIVE_URL: "s3://bucket/prefix" }, { archiveCommit: "sync" }],
+    [{ ARCHIVE_COMMIT: "async" }, { archiveUrl: null }],
     ...[
       ...["postgres://a:b@c:1/d?max=5", "postgres://a@b/c=d%20e", "postgresql:///a?host=/b"],
       ...["./a b.db", "data/a=b.db", "./a=b.db", "./data//a.db", "data/ann@example.com.db"],
       ...["data/2026-11-22T06:11.db", "postgres/a.db", "../a:b@c.db", "/srv/a:b@c/host=d.db"],
     ].map((url): (typeof accepted)[number] => [{ DATABASE_URL: url }, { databaseUrl: url }]),
   ];
-  for (const [variables, expected] of accepted) {
+  for (const [variables, expected] of accepted)
     expect(readConfig(variables)).toMatchObject(expected);
-  }
+  expect(readConfig({ TLS_KEY: "a" }, { tlsCert: "b" })).toMatchObject({ tlsKey: "a" });
 });
 
 test("redactPassword removes the password when it is in a URL", () => {
@@ -216,7 +220,6 @@ test("readConfig rejects a flag when it is empty", () => {
 const ofTls = "TLS_CERT and TLS_KEY must be set together";
 const ofArchive = "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL";
 const ofStandby = "STANDBY needs an ARCHIVE_URL of the form s3://bucket/prefix";
-const standby = { ARCHIVE_URL: "s3://bucket", STANDBY: "true" };
 
 test.each<[Environment, Record<string, string>, string | RegExp]>([
   [{ TLS_CERT: "a" }, {}, ofTls],
@@ -231,12 +234,4 @@ test.each<[Environment, Record<string, string>, string | RegExp]>([
   [{ ...standby, READ_ONLY: "true" }, {}, "STANDBY and READ_ONLY exclude each other"],
 ])("readConfig rejects the combination of %j and %j", (environment, flags, message) => {
   expectThrown(() => readConfig(environment, flags), "operator", message);
-});
-
-test("readConfig accepts settings together when each has what it needs", () => {
-  expect(readConfig(standby).standby).toBe(true);
-  expect(readConfig({ TLS_KEY: "a" }, { tlsCert: "b" })).toMatchObject({ tlsCert: "b" });
-  const environment = { ARCHIVE_COMMIT: "sync", ARCHIVE_URL: "s3://bucket/prefix" };
-  expect(readConfig(environment)).toMatchObject({ archiveCommit: "sync" });
-  expect(readConfig({ ARCHIVE_COMMIT: "async" })).toMatchObject({ archiveUrl: null });
 });

@@ -1,30 +1,18 @@
 import { expect, test } from "bun:test";
 import { currencies } from "../../src/domain/currency.ts";
 import {
-  type Order,
   type OrderStatus,
   orderFields,
   orderStatuses,
   patchOrder,
 } from "../../src/domain/order.ts";
 import { MAX_PAGE_BYTES } from "../../src/domain/page.ts";
-import { MAX_RECORD_BYTES } from "../../src/domain/record.ts";
+import { firstVersion, MAX_RECORD_BYTES } from "../../src/domain/record.ts";
 import { expectThrown } from "../support/expect-error.ts";
 
-const order: Order = {
-  id: 1,
-  user_id: 7,
-  currency: "EUR",
-  reference: "R-1",
-  items: [{ sku: "A-1", quantity: 1, unit_price: 100 }],
-  total: 100,
-  refunded: 0,
-  status: "pending",
-  metadata: { a: "1" },
-  version: 1,
-  created_at: "2026-11-20T18:57:03.120Z",
-  updated_at: "2026-11-20T18:57:03.120Z",
-};
+const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
+const fields = orderFields({ user_id: 7, currency: "EUR", reference: "R-1", items });
+const order = firstVersion(1, fields, "2026-11-20T18:57:03.120Z");
 
 const steps: Readonly<Record<OrderStatus, readonly OrderStatus[]>> = {
   pending: ["paid", "canceled"],
@@ -58,23 +46,19 @@ test("patchOrder accepts every step of an order of the largest size, and no larg
   const metadata = (length: number) => ({ a: "x".repeat(length) });
   const message = "Validation failed: body must be at most 65536 bytes of JSON as a whole record";
   const number = Number.MAX_SAFE_INTEGER;
-  const delivered: Order = {
+  const numbers = { id: number, user_id: number, total: number, version: number };
+  const end = {
     ...order,
-    id: number,
-    user_id: number,
-    total: number,
+    ...numbers,
     refunded: number,
     status: "delivered",
     metadata: metadata(0),
-    version: number,
   };
-  const largest = MAX_RECORD_BYTES - JSON.stringify(delivered).length;
+  const largest = MAX_RECORD_BYTES - JSON.stringify(end).length;
   const placed = { ...order, ...orderFields({ ...order, metadata: metadata(largest) }) };
-  const later = { ...placed, id: number, user_id: number, total: number, version: number };
-  expect(patchOrder({ ...later, status: "shipped" }, { status: "delivered" })).toMatchObject({
-    status: "delivered",
-    metadata: metadata(largest),
-  });
+  const shipped = { ...placed, ...numbers, status: "shipped" } as const;
+  const delivered = { status: "delivered", metadata: metadata(largest) } as const;
+  expect(patchOrder(shipped, { status: "delivered" })).toMatchObject(delivered);
   expectThrown(
     () => patchOrder(placed, { metadata: metadata(largest + 1) }),
     "validation_failed",

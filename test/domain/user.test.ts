@@ -1,19 +1,12 @@
 import { expect, test } from "bun:test";
 import { emailKey } from "../../src/base/email.ts";
 import { createOrderParser, createUserParser, userImport } from "../../src/domain/import-rules.ts";
-import type { User } from "../../src/domain/user.ts";
+import { firstVersion } from "../../src/domain/record.ts";
+import { userFields } from "../../src/domain/user.ts";
 import { expectThrown } from "../support/expect-error.ts";
 
-const user: User = {
-  id: 7,
-  email: "Anne@example.com",
-  reference: null,
-  name: "Anne",
-  metadata: { a: "1" },
-  version: 3,
-  created_at: "2026-11-20T18:57:03.120Z",
-  updated_at: "2026-11-20T18:57:03.120Z",
-};
+const time = "2026-11-20T18:57:03.120Z";
+
 test("emailKey is the same for emails of one mailbox", () => {
   const pairs = [
     ["Anne@Example.COM", "anne@example.com"],
@@ -45,16 +38,10 @@ test("emailKey lowers a character in the same way when it stands elsewhere", () 
     const character = String.fromCodePoint(code);
     if (!/\p{Changes_When_Lowercased}/u.test(character)) continue;
     const lower = emailKey(`${character}@`).slice(0, -1);
-    for (const [before, after] of [
-      ["", "a"],
-      ["a", ""],
-      ["a", "a"],
-    ]) {
-      const key = emailKey(`${before}${character}${after}@`);
+    for (const word of ["_a", "a_", "a_a"]) {
+      const key = emailKey(`${word.replace("_", character)}@`);
       // A combining character joins the letter before it.
-      if (key !== `${before}${lower}${after}@`.normalize("NFC")) {
-        failed.push(character);
-      }
+      if (key !== `${word.replace("_", lower)}@`.normalize("NFC")) failed.push(character);
     }
   }
   expect(failed).toEqual([]);
@@ -62,6 +49,7 @@ test("emailKey lowers a character in the same way when it stands elsewhere", () 
 
 test("createUserParser rejects a version that later changes could take beyond 2^53", () => {
   const parse = createUserParser();
+  const user = firstVersion(7, userFields({ email: "a@b.cd" }), time);
   const largest = { ...user, version: 2 ** 52 };
   expect(parse(largest)).toEqual(largest);
   const message = "Validation failed: version must be an integer from 1 to 4503599627370496";
@@ -69,18 +57,11 @@ test("createUserParser rejects a version that later changes could take beyond 2^
 });
 
 test("createUserParser and createOrderParser accept exports of the first version, which lack later fields", () => {
-  const times = { version: 1, created_at: user.created_at, updated_at: user.updated_at };
-  const first = { id: 1, email: "a@b.cd", name: null, metadata: {}, ...times };
+  const first = firstVersion(1, { email: "a@b.cd", name: null, metadata: {} }, time);
   expect(createUserParser()(first)).toEqual(first);
-  expect(userImport.complete(first, 1, user.created_at, null)).toEqual({
-    ...first,
-    reference: null,
-  });
+  expect(userImport.complete(first, 1, time, null)).toEqual({ ...first, reference: null });
   const items = [{ sku: "A", quantity: 1, unit_price: 1 }];
   const fields = { user_id: 1, currency: "EUR", items, total: 1, status: "paid", metadata: {} };
-  expect(createOrderParser()({ id: 1, ...fields, ...times })).toEqual({
-    id: 1,
-    ...fields,
-    ...times,
-  } as never);
+  const order = firstVersion(1, fields, time);
+  expect(createOrderParser()(order)).toEqual(order as never);
 });

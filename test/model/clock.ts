@@ -11,12 +11,6 @@ const EPOCH_MS = Date.UTC(2027, 0, 1);
 /** More is a loop without a pause. */
 const MAX_EVENTS = 400_000;
 
-interface Event {
-  readonly timeMs: number;
-  readonly order: number;
-  readonly work: () => void;
-}
-
 export type Random = (below: number) => number;
 
 /** @returns random numbers that depend on the seed and the name alone, whatever else a history has */
@@ -29,54 +23,31 @@ export function randomOf(seed: number, name: string): Random {
 export type Scheduler = ReturnType<typeof createScheduler>;
 
 export function createScheduler() {
-  /** A heap: each event is before both of its children. */
-  const heap: Event[] = [];
+  /** The next one is the last. */
+  const events: { readonly timeMs: number; readonly work: () => void }[] = [];
   let nowMs = 0;
-  let order = 0;
   let count = 0;
 
-  const isBefore = (one: Event, other: Event) =>
-    one.timeMs < other.timeMs || (one.timeMs === other.timeMs && one.order < other.order);
-
-  function push(event: Event): void {
-    let at = heap.length;
-    while (at > 0) {
-      const parent = (at - 1) >> 1;
-      const above = heap[parent];
-      if (above === undefined || isBefore(above, event)) break;
-      heap[at] = above;
-      at = parent;
+  /** Puts an event before those that come first, in the order of their planning at the same time. */
+  function plan(event: (typeof events)[number]): void {
+    let [low, high] = [0, events.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((events[middle]?.timeMs ?? 0) > event.timeMs) low = middle + 1;
+      else high = middle;
     }
-    heap[at] = event;
-  }
-
-  function pop(): Event | undefined {
-    const [first] = heap;
-    const last = heap.pop();
-    if (last === undefined || last === first) return first;
-    for (let at = 0; ; ) {
-      const [left, right] = [heap[2 * at + 1], heap[2 * at + 2]];
-      const isRight = left !== undefined && right !== undefined && isBefore(right, left);
-      const child = isRight ? right : left;
-      if (child === undefined || isBefore(last, child)) {
-        heap[at] = last;
-        return first;
-      }
-      heap[at] = child;
-      at = 2 * at + (isRight ? 2 : 1);
-    }
+    events.splice(low, 0, event);
   }
 
   return {
     nowMs: () => nowMs,
     after(ms: number, work: () => void): void {
-      order += 1;
-      push({ timeMs: nowMs + Math.max(0, ms), order, work });
+      plan({ timeMs: nowMs + Math.max(0, ms), work });
     },
     /** Runs events until this time. @throws {Error} if there is no end of them */
     run(untilMs: number): void {
-      for (let [next] = heap; next !== undefined && next.timeMs <= untilMs; [next] = heap) {
-        pop();
+      for (let next = events.at(-1); next && next.timeMs <= untilMs; next = events.at(-1)) {
+        events.pop();
         nowMs = next.timeMs;
         next.work();
         drainMicrotasks();
@@ -89,15 +60,11 @@ export function createScheduler() {
 }
 
 /** A computer, whatever runs on it. */
-export interface Host {
-  readonly name: string;
-  readonly random: Random;
-  /** No process on it continues before this time. */
-  pausedUntilMs: number;
-  /** Of the clock on the wall. */
-  wallAheadMs: number;
-  /** Changes when the computer starts again. */
-  boots: number;
+export type Host = ReturnType<typeof createHost>;
+
+/** No process on it continues before `pausedUntilMs`. */
+export function createHost(name: string, random: Random) {
+  return { name, random, pausedUntilMs: 0, wallAheadMs: 0 };
 }
 
 /** What runs on a host, until it is killed: then nothing of it continues. */

@@ -6,7 +6,6 @@ import type {
   ArchiveMarker,
   Copy,
   DatabaseFiles,
-  OpenDatabase,
   Progress,
   WalPart,
   WalPlace,
@@ -15,28 +14,18 @@ import type {
 import { diskFiles } from "../../src/sqlite/disk/files.ts";
 import { configure, connect } from "../../src/sqlite/file/connection.ts";
 import { makeDirectory } from "../support/directory.ts";
-import { createScheduler, type Host, randomOf, startProcess } from "./clock.ts";
+import { isLong } from "../support/long.ts";
+import { createHost, createScheduler, randomOf, startProcess } from "./clock.ts";
 import { createDisk } from "./disk.ts";
 
 const STEPS = 150;
-const SEEDS = 10;
-
-/** A server's own connection to a database. */
-interface Connection {
-  readonly open: OpenDatabase;
-  readonly commit: (word: string) => void;
-  readonly words: () => readonly string[];
-  readonly close: () => void;
-}
+const SEEDS = isLong ? 10 : 3;
 
 /** One machine: its files, and how a server opens them. */
-interface Rig {
-  readonly files: DatabaseFiles;
-  readonly create: () => void;
-  readonly connect: () => Connection;
-}
+type Rig = ReturnType<typeof sqliteRig>;
 
-function sqliteRig(path: string): Rig {
+function sqliteRig(path: string) {
+  const files: DatabaseFiles = diskFiles(path, () => {});
   const openAll = (): Database => {
     const db = connect(path, true);
     configure(db);
@@ -45,12 +34,13 @@ function sqliteRig(path: string): Rig {
     return db;
   };
   return {
-    files: diskFiles(path, () => {}),
+    files,
     create() {
       using db = openAll();
       db.run("create table changes (id integer primary key, type, record_id, version, created_at)");
       db.run("create table tokens (revoked_at)");
     },
+    /** A server's own connection to the database. */
     connect() {
       const db = openAll();
       // The files of the WAL exist from the first transaction on.
@@ -60,12 +50,11 @@ function sqliteRig(path: string): Rig {
         openSync(path + suffix, "r+"),
       );
       return {
-        open: this.files.open({ database, wal, index }),
-        commit: (word) =>
-          void db.run(
-            "insert into changes (type, record_id, version, created_at) values (?, 1, 1, 1)",
-            [word],
-          ),
+        open: files.open({ database, wal, index }),
+        commit(word: string): void {
+          const fields = "(type, record_id, version, created_at)";
+          db.run(`insert into changes ${fields} values (?, 1, 1, 1)`, [word]);
+        },
         words: () =>
           db
             .query<{ type: string }, []>("select type from changes order by id")
@@ -78,8 +67,7 @@ function sqliteRig(path: string): Rig {
 }
 
 function memoryRig(name: string): Rig {
-  const random = randomOf(1, name);
-  const host: Host = { name, random, pausedUntilMs: 0, wallAheadMs: 0, boots: 1 };
+  const host = createHost(name, randomOf(1, name));
   const process = startProcess(name, host, createScheduler(), () => {});
   const disk = createDisk(host);
   const server = disk.server(process);
@@ -115,7 +103,7 @@ function observe(seed: number, primary: Rig, standby: Rig): unknown[] {
   let server = primary.connect();
   let pin = server.open.pinWal();
   let reader = server.open.readWal(server.open.beginning());
-  let follower: { connection: Connection; copy: Copy; next: number } | null = null;
+  let follower: { connection: ReturnType<Rig["connect"]>; copy: Copy; next: number } | null = null;
   /** Parts since the start of the server, each with its place. */
   const parts: { place: WalPlace; part: WalPart }[] = [];
   let last: WalPosition | null = null;
@@ -137,13 +125,10 @@ function observe(seed: number, primary: Rig, standby: Rig): unknown[] {
   }
 
   /** The parts since the WAL was restarted. */
-  const whole = () =>
-    parts.slice(
-      Math.max(
-        0,
-        parts.findLastIndex(({ part }) => part.offset === 0),
-      ),
-    );
+  function whole() {
+    const first = parts.findLastIndex(({ part }) => part.offset === 0);
+    return parts.slice(Math.max(0, first));
+  }
 
   function restore(): void {
     follower?.copy[Symbol.dispose]();
@@ -194,10 +179,7 @@ function observe(seed: number, primary: Rig, standby: Rig): unknown[] {
       const now = progress.read();
       if (now !== null) progresses.push(now);
     },
-    () => {
-      if (last === null) return;
-      restore();
-    },
+    () => last !== null && restore(),
     () => {
       if (follower === null) return;
       const { copy } = follower;

@@ -30,42 +30,31 @@ interface Frame {
   readonly checksum: string;
 }
 
-interface Wal {
-  salt: string;
-  frames: Frame[];
-  /** Frames that connections see. */
-  shown: number;
-  /** Frames that checkpoints have copied. */
-  copied: number;
-  commits: number;
-}
+/** `shown` is the number of frames that connections see, `copied` of those that checkpoints have copied. */
+const emptyWal = () => ({ salt: "", frames: [] as Frame[], shown: 0, copied: 0, commits: 0 });
 
-/** What survives everything but the loss of the disk. */
-interface Contents {
-  /** Identifies the file. */
-  inode: number;
-  /** Grows with each write to the file. */
-  version: number;
-  cells: string[] | null;
-  wal: Wal;
-  marker: ArchiveMarker | null;
+type Wal = ReturnType<typeof emptyWal>;
+
+const emptyContents = () => ({
+  cells: null as string[] | null,
+  wal: emptyWal(),
+  marker: null as ArchiveMarker | null,
   /** That of the file with this inode. */
-  next: { readonly inode: number; readonly marker: ArchiveMarker } | null;
-}
+  next: null as { readonly inode: number; readonly marker: ArchiveMarker } | null,
+});
+
+/** What survives everything but the loss of the disk. The version grows with each write to the file. */
+type Contents = ReturnType<typeof emptyContents> & { inode: number; version: number };
 
 type DiskFault = "EIO" | "ENOSPC" | "EROFS" | null;
 
 export type Disk = ReturnType<typeof createDisk>;
 
-const emptyWal = (): Wal => ({ salt: "", frames: [], shown: 0, copied: 0, commits: 0 });
-
 const offsetOf = (frames: number) => (frames === 0 ? 0 : HEADER_BYTES + frames * FRAME_BYTES);
 
 const framesBefore = (offset: number) => Math.max(0, (offset - HEADER_BYTES) / FRAME_BYTES);
 
-function encode(value: unknown): Uint8Array<ArrayBuffer> {
-  return new Uint8Array(Buffer.from(JSON.stringify(value)));
-}
+const encode = (value: unknown) => new Uint8Array(Buffer.from(JSON.stringify(value)));
 
 function decode<Value>(bytes: Uint8Array): Value {
   return JSON.parse(new TextDecoder().decode(bytes));
@@ -77,11 +66,12 @@ function overlay(cells: readonly string[], frames: readonly Frame[]): string[] {
   return state;
 }
 
+const wordsOf = (cells: readonly string[]): ReadonlySet<string> => new Set(cells.slice(1));
+
 /** @returns what is wrong with a database; `null` if nothing is */
-function damageOf(cells: readonly string[]): string | null {
-  const words = cells.slice(1);
-  if (words.includes(undefined as never)) return "a cell is missing";
-  return new Set(words).size < words.length ? "a word is there twice" : null;
+function damageOf({ length }: readonly string[], words: ReadonlySet<string>): string | null {
+  if (words.has(undefined as never)) return "a cell is missing";
+  return words.size < length - 1 ? "a word is there twice" : null;
 }
 
 export function createDisk(host: Host) {
@@ -90,14 +80,7 @@ export function createDisk(host: Host) {
   let fault: DiskFault = null;
   /** Calls until the process that makes the next one is killed. */
   let callsLeft = Number.POSITIVE_INFINITY;
-  const contents: Contents = {
-    inode: 0,
-    version: 0,
-    cells: null,
-    wal: emptyWal(),
-    marker: null,
-    next: null,
-  };
+  const contents: Contents = { inode: 0, version: 0, ...emptyContents() };
   const newSalt = () => host.random(2 ** 31).toString(16);
 
   /** Each access to the disk: what a dead process does has no effect. */
@@ -115,7 +98,7 @@ export function createDisk(host: Host) {
   /** All cells as connections see them; `null` after a change of more than one. */
   let seen: string[] | null = null;
   /** Those of `seen`; `null` after any change. */
-  let words: ReadonlySet<string> | null = null;
+  let seenWords: ReadonlySet<string> | null = null;
 
   /** Do not change what it returns. */
   function state(): readonly string[] {
@@ -124,16 +107,21 @@ export function createDisk(host: Host) {
     return seen;
   }
 
+  function words(): ReadonlySet<string> {
+    seenWords ??= wordsOf(state());
+    return seenWords;
+  }
+
   function change(changed: Partial<Contents>): void {
     Object.assign(contents, changed);
-    seen = words = null;
+    seen = seenWords = null;
   }
 
   function showAll(): void {
     const { wal } = contents;
     if (wal.shown === wal.frames.length) return;
     wal.shown = wal.frames.length;
-    seen = words = null;
+    seen = seenWords = null;
   }
 
   function copyWal(): void {
@@ -325,7 +313,7 @@ export function createDisk(host: Host) {
       },
       endWal: apply,
       verify() {
-        const damage = damageOf(cells);
+        const damage = damageOf(cells, wordsOf(cells));
         if (damage !== null) fail("operator", `the database is damaged: ${damage}`);
       },
       publish(markerOf) {
@@ -357,7 +345,7 @@ export function createDisk(host: Host) {
     return {
       path: `/none/${host.name}.db`,
       holder: host.name,
-      lockIdentity: () => `${host.name}:${host.boots}`,
+      lockIdentity: () => host.name,
       bytes() {
         touch(process, false);
         return contents.cells === null ? 0 : CELL_BYTES * (contents.cells.length + 1);
@@ -425,19 +413,15 @@ export function createDisk(host: Host) {
     /** Call it while no process runs. @param isSame whether the file keeps its identity, as that of a virtual machine */
     replace(other: Contents | null, isSame: boolean): void {
       inodes += 1;
-      const empty = { cells: null, wal: emptyWal(), marker: null, next: null };
       const inode = isSame ? {} : { inode: inodes };
-      change({ ...(other === null ? empty : structuredClone(other)), ...inode });
+      change({ ...(other === null ? emptyContents() : structuredClone(other)), ...inode });
     },
     exists: () => contents.cells !== null,
     hasOrphan: () => contents.cells === null && contents.wal.frames.length > 0,
     marker: readMarker,
-    words(): ReadonlySet<string> {
-      words ??= new Set(state().slice(1));
-      return words;
-    },
+    words,
     has: (word: string) => state().includes(word, 1),
-    damage: () => damageOf(state()),
+    damage: () => damageOf(state(), words()),
     /** What the server itself does with the database, as SQLite does. */
     server: (process: Process) => ({
       create(): void {
@@ -464,7 +448,7 @@ export function createDisk(host: Host) {
         append(wal, index, text);
         wal.shown = wal.frames.length;
         if (seen !== null) seen[index] = text;
-        words = null;
+        seenWords = null;
         wal.commits += 1;
       },
       /** The last connection copies the WAL to the file, and deletes it. */

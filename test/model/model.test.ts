@@ -1,11 +1,12 @@
 // The world of machines: histories with faults, from seeds, on the real archive. What breaks a rule is shrunk and printed.
 import { expect, test } from "bun:test";
+import { isLong } from "../support/long.ts";
 import { changeBeat, mutants, withoutProgress } from "./mutants.ts";
 import { describePlan, kinds, makePlan, type Plan, type PlannedEvent, shrink } from "./plan.ts";
-import type { Rule } from "./rules.ts";
 import { simulate } from "./simulate.ts";
 
-const HISTORIES = Number(Bun.env["ARCHIVE_HISTORIES"] ?? 500);
+const HISTORIES = Number(Bun.env["ARCHIVE_HISTORIES"] ?? (isLong ? 500 : 150));
+const isSearch = HISTORIES > 500;
 
 /** The first seeds that are known to break a rule with each planted fault, if it is not the first one. */
 const SEEDS: Readonly<Record<string, number>> = {
@@ -14,8 +15,6 @@ const SEEDS: Readonly<Record<string, number>> = {
   "a slot replaces what is there": 11,
   "a refused slot counts as stored": 11,
   "a record replaces that of another server": 47,
-  "lists lack the newest object": 3,
-  "U35: a server whose disk fails does not hand over": 3,
   "U36: a new server that was slower keeps its database": 47,
   "U37: an opening that has failed ends the program": 79,
   "U39: a request that fails is not repeated, and ends an opening": 9,
@@ -29,29 +28,24 @@ const SEEDS: Readonly<Record<string, number>> = {
   "the clock on the wall measures intervals": 27,
 };
 
-const isLong = HISTORIES > 500;
 const MAX_SEEDS = 2_000;
 
 /** @returns the smallest history that breaks the same rule, for people */
-function explain(seed: number, rule: Rule): string {
+function explain(seed: number, rule: string): string {
   const smallest = shrink(makePlan(seed), (plan) => simulate(plan).broken?.rule === rule);
   const { broken, trace } = simulate(smallest);
   return [describePlan(smallest), `${rule}: ${broken?.what}`, ...trace.slice(-200)].join("\n");
 }
 
 test("histories with faults lose nothing, do not fork, and end with one server that writes", () => {
-  const counts = new Map<string, number>();
+  const planned = new Set<string>();
   for (let seed = 1; seed <= HISTORIES; seed += 1) {
     const plan = makePlan(seed);
     const { broken } = simulate(plan);
-    const faults = plan.events.map(({ kind }) => kind);
     expect(broken === null ? "" : explain(seed, broken.rule)).toBe("");
-    const pairs = faults.flatMap((one, at) => faults.slice(at + 1).map((other) => [one, other]));
-    const names = [...faults, ...pairs.map((pair) => pair.sort().join(" and "))];
-    for (const name of new Set(names)) counts.set(name, (counts.get(name) ?? 0) + 1);
+    for (const { kind } of plan.events) planned.add(kind);
   }
-  expect(kinds.filter((kind) => !counts.has(kind))).toEqual([]);
-  if (isLong) console.log([...counts].map(([name, count]) => `${name}: ${count}`).join(", "));
+  expect(kinds.filter((kind) => !planned.has(kind))).toEqual([]);
 }, 36_000_000);
 
 test("a seed repeats its history", () => {
@@ -63,25 +57,26 @@ test("a seed repeats its history", () => {
 
 test("each kind of fault is planned together with each other one", () => {
   const pairs = new Set<string>();
-  for (let seed = 1; seed <= MAX_SEEDS; seed += 1)
-    for (const one of makePlan(seed).events)
-      for (const other of makePlan(seed).events) pairs.add(`${one.kind}, ${other.kind}`);
+  for (let seed = 1; seed <= MAX_SEEDS; seed += 1) {
+    const { events } = makePlan(seed);
+    for (const one of events) for (const other of events) pairs.add(`${one.kind}, ${other.kind}`);
+  }
   const rare = /^(delete|damage|forget|copied disk), (delete|damage|forget|copied disk)$/;
   const wanted = kinds.flatMap((one) => kinds.map((other) => `${one}, ${other}`));
   const missing = wanted.filter((pair) => !pairs.has(pair));
   expect(missing.filter((pair) => !rare.test(pair))).toEqual([]);
 });
 
-// Without the planted fault, each of these seeds is among the histories above.
+// Without the planted fault, each of these seeds is among the histories above, on CI.
 test.each(Object.entries(mutants))(
   "a rule is broken if %s",
   (what, mutant) => {
-    let seed = isLong ? 1 : (SEEDS[what] ?? 1);
-    const last = isLong ? MAX_SEEDS : seed;
-    while (seed < last && simulate(makePlan(seed), mutant).broken === null) seed += 1;
-    const { broken } = simulate(makePlan(seed), mutant);
-    if (isLong) console.log(`${what}: ${broken?.rule}, seed ${seed}`);
-    expect(broken).not.toBe(null);
+    for (let seed = isSearch ? 1 : (SEEDS[what] ?? 1); seed <= MAX_SEEDS; seed += 1) {
+      const { broken } = simulate(makePlan(seed), mutant);
+      if (isSearch && broken !== null) console.log(`${what}: ${broken.rule}, seed ${seed}`);
+      if (broken !== null) return;
+    }
+    expect().fail("no rule is broken");
   },
   3_600_000,
 );

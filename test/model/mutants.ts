@@ -55,6 +55,8 @@ async function createLater({ get, put }: ObjectStorage, ...[key, body]: Paramete
   return true;
 }
 
+const replace = ({ put }: ObjectStorage, ...given: Parameters<Create>) => put(...given);
+
 export const changeBeat = (change: object): Mutant => ({
   storage: (storage) => ({
     ...storage,
@@ -90,13 +92,11 @@ export const withoutProgress = changeDatabase(({ openProgress }) => ({
 export const mutants: Readonly<Record<string, Mutant>> = {
   "slots are not created atomically": changeCreate(isSlot, createLater),
   "records are not created atomically": changeCreate(isRecord, createLater),
-  "a slot replaces what is there": changeCreate(isSlot, ({ put }, ...given) => put(...given)),
+  "a slot replaces what is there": changeCreate(isSlot, replace),
   "a refused slot counts as stored": changeCreate(isSlot, async ({ create }, ...given) => {
     await create(...given);
   }),
-  "a record replaces that of another server": changeCreate(isRecord, ({ put }, ...given) =>
-    put(...given),
-  ),
+  "a record replaces that of another server": changeCreate(isRecord, replace),
   "seals are not stored": changeCreate(isSeal, async () => {}),
   "segments are not stored, now and then": {
     storage(storage) {

@@ -1,6 +1,7 @@
 /** A storage that machines share, and the way of each machine to it, which loses, delays and repeats requests. */
 import { AppError } from "../../src/base/error.ts";
 import type { ObjectStorage } from "../../src/domain/object-storage.ts";
+import { createMemoryStorage } from "../object-storage/memory.ts";
 import type { Host, Process, Scheduler } from "./clock.ts";
 
 /** As of the program. */
@@ -11,85 +12,54 @@ const LATE_MS = 4_000;
 type Body = Uint8Array<ArrayBuffer>;
 
 export function createBucket(scheduler: Scheduler) {
-  const objects = new Map<string, Body>();
-  let sorted: string[] | null = null;
   /** What each change has replaced, in order. */
   const journal: { readonly timeMs: number; readonly key: string; readonly before?: Body }[] = [];
 
-  function set(key: string, body: Body | undefined): void {
-    const before = objects.get(key);
-    journal.push({ timeMs: scheduler.nowMs(), key, ...(before && { before }) });
-    if ((before === undefined) !== (body === undefined)) sorted = null;
-    if (body === undefined) objects.delete(key);
-    else objects.set(key, body);
+  class Objects extends Map<string, Body> {
+    #note(key: string): void {
+      const before = this.get(key);
+      journal.push({ timeMs: scheduler.nowMs(), key, ...(before && { before }) });
+    }
+    override set(key: string, body: Body): this {
+      this.#note(key);
+      return super.set(key, body);
+    }
+    override delete(key: string): boolean {
+      this.#note(key);
+      return super.delete(key);
+    }
   }
 
-  function keys(): readonly string[] {
-    sorted ??= [...objects.keys()].sort();
-    return sorted;
-  }
-
-  const storage: ObjectStorage = {
-    url: "s3://model",
-    async get(key, maxBytes) {
-      const body = objects.get(key);
-      return body === undefined ? null : body.slice(0, maxBytes);
-    },
-    async put(key, body) {
-      set(key, body);
-    },
-    async create(key, body) {
-      if (objects.has(key)) return false;
-      set(key, body);
-      return true;
-    },
-    async list(prefix, limit, after = "") {
-      const found = keys().filter((key) => key.startsWith(prefix) && key > after);
-      return found.slice(0, limit).map((key) => ({ key, bytes: objects.get(key)?.length ?? 0 }));
-    },
-    async remove(removed) {
-      for (const key of removed) if (objects.has(key)) set(key, undefined);
-    },
-  };
+  const objects = new Objects();
 
   return {
-    storage,
-    keys,
+    storage: createMemoryStorage(objects, "s3://model"),
+    keys: () => [...objects.keys()].sort(),
     body: (key: string) => objects.get(key),
-    delete: (key: string) => set(key, undefined),
+    delete: (key: string) => objects.delete(key),
     /** @returns how many objects with this prefix were written since then */
     writtenSince: (prefix: string, sinceMs: number) =>
       journal.filter(({ key, timeMs }) => key.startsWith(prefix) && timeMs > sinceMs).length,
     damage(key: string): void {
       const body = objects.get(key)?.slice() ?? new Uint8Array();
       body[body.length - 1] = (body.at(-1) ?? 0) ^ 1;
-      set(key, body);
+      objects.set(key, body);
     },
     /** Puts back the state of an earlier time. */
     rollBack(toMs: number): void {
       const later = journal.filter(({ timeMs }) => timeMs > toMs).reverse();
-      for (const { key, before } of later) set(key, before);
+      for (const { key, before } of later)
+        if (before === undefined) objects.delete(key);
+        else objects.set(key, before);
     },
   };
 }
 
-/** What is wrong with the way of one machine, in percent of its requests where it is a number. */
-export interface Conditions {
-  latencyMs: number;
-  isCutOut: boolean;
-  isCutBack: boolean;
-  /** Whether what is cut fails soon. */
-  isRefused: boolean;
-  errors: number;
-  late: number;
-  twice: number;
-  failsLists: boolean;
-  slowness: number;
-}
-
-export const healthy: Omit<Conditions, "latencyMs"> = {
+/** What can be wrong with the way of one machine, in percent of its requests where it is a number. */
+export const healthy = {
   isCutOut: false,
   isCutBack: false,
+  /** Whether what is cut fails soon. */
   isRefused: false,
   errors: 0,
   late: 0,
@@ -97,6 +67,8 @@ export const healthy: Omit<Conditions, "latencyMs"> = {
   failsLists: false,
   slowness: 1,
 };
+
+export type Conditions = typeof healthy & { readonly latencyMs: number };
 
 const noResponse = (key: string) => new AppError("unavailable", `no response for ${key}`);
 

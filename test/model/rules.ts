@@ -1,29 +1,11 @@
 /** What must hold in a history, whatever happens: see "What happens" in docs/two-machines.md. */
+import { HEALED_MS, type Plan } from "./plan.ts";
 import type { Store } from "./server.ts";
-
-export type Rule =
-  | "loss"
-  | "fork"
-  | "twice"
-  | "restore"
-  | "liveness"
-  | "followers"
-  | "handover"
-  | "reads"
-  | "age"
-  | "exit"
-  | "named"
-  | "bug";
-
-interface Broken {
-  readonly rule: Rule;
-  readonly what: string;
-}
 
 /** A machine, as clients and operators see it. */
 export interface Seen {
   readonly name: string;
-  readonly store: () => Store | null;
+  readonly current: Store | null;
   /** How often its program has started. */
   readonly starts: number;
   /** What its `/health` says that it waits for. */
@@ -34,26 +16,28 @@ export interface Seen {
   readonly damage: () => string | null;
 }
 
-interface Acknowledged {
-  readonly word: string;
-  readonly timeMs: number;
-  readonly by: string;
+const HEARTBEAT_MS = 5_000;
+/** How long copies must be young before the next fault. */
+const CALM_MS = 4_000;
+
+/** When what must hold, in a history whose faults have ended. */
+export function boundsOf({ takeoverMs, sites }: Plan) {
+  // A database has a few chunks.
+  const copyMs = 2_000 + 20 * Math.max(...sites.map(({ latencyMs }) => latencyMs));
+  /** By then, one server acknowledges writes. */
+  const servesMs = HEALED_MS + 2 * takeoverMs + 10_000 + copyMs;
+  /** How much older than it is a copy may say to be. */
+  const ageMarginMs = Math.min(HEARTBEAT_MS, takeoverMs / 4) + 1_000;
+  /** By then, the others follow. */
+  const followsMs = servesMs + 10_000 + copyMs;
+  /** Until then, nothing happens, and the server that writes is lost. */
+  const encoreMs = followsMs + CALM_MS;
+  /** By then, another one writes. */
+  const endMs = encoreMs + (servesMs - HEALED_MS);
+  return { healedMs: HEALED_MS, servesMs, followsMs, encoreMs, endMs, ageMarginMs };
 }
 
-/** Of a history, when its faults have ended. */
-export interface Bounds {
-  readonly healedMs: number;
-  /** By then, one server acknowledges writes. */
-  readonly servesMs: number;
-  /** By then, the others follow. */
-  readonly followsMs: number;
-  /** Until then, nothing happens, and the server that writes is lost. */
-  readonly encoreMs: number;
-  /** By then, another one writes. */
-  readonly endMs: number;
-  /** How much older than it is a copy may say to be. */
-  readonly ageMarginMs: number;
-}
+export type Bounds = ReturnType<typeof boundsOf>;
 
 /** Of a copy that is served. */
 const MAX_AGE_MS = 60_000;
@@ -68,8 +52,9 @@ const MAX_UNKNOWING_MS = 12_000;
  * @param isSync otherwise a server that is lost takes acknowledged words with it
  */
 export function createRules(nowMs: () => number, isSync: boolean, note: (line: string) => void) {
-  const acknowledged: Acknowledged[] = [];
-  let broken: Broken | null = null;
+  const acknowledged: { readonly word: string; readonly timeMs: number; readonly by: string }[] =
+    [];
+  let broken: { readonly rule: string; readonly what: string } | null = null;
   /** The store that has acknowledged the last word. */
   let last: Store | null = null;
   /** When and at which age each server served its copy last, as long as its program runs. */
@@ -80,14 +65,14 @@ export function createRules(nowMs: () => number, isSync: boolean, note: (line: s
   /** Until then, a server may not know that an operator has ended its log. */
   let unknowingMs = Number.NEGATIVE_INFINITY;
 
-  function report(rule: Rule, what: string): void {
+  function report(rule: string, what: string): void {
     if (broken !== null) return;
     broken = { rule, what: `${(nowMs() / 1000).toFixed(3)} s: ${what}` };
     note(`BROKEN ${rule}: ${what}`);
   }
 
   /** @returns the first acknowledged word that is missing */
-  function missing(words: ReadonlySet<string>, fromMs = excusedMs): Acknowledged | undefined {
+  function missing(words: ReadonlySet<string>, fromMs = excusedMs) {
     return acknowledged.find(({ word, timeMs }) => timeMs > fromMs && !words.has(word));
   }
 
@@ -144,7 +129,7 @@ export function createRules(nowMs: () => number, isSync: boolean, note: (line: s
     },
     /** What a server says about the age of its reads. @param bounds `null` if an exception applies */
     look(site: Seen, bounds: Bounds | null): void {
-      const store = site.store();
+      const store = site.current;
       if (!site.isRunning()) served.delete(site.name);
       else requireReads(site, store);
       if (store === null || !site.isRunning()) return;
@@ -188,7 +173,7 @@ export function createRules(nowMs: () => number, isSync: boolean, note: (line: s
       );
       if (writers.size !== 1) report("liveness", `${writers.size} servers acknowledge writes`);
       for (const site of sites.filter(({ name }) => !writers.has(name))) {
-        const store = site.store();
+        const store = site.current;
         // In async mode, a promotion gives up what was not in the archive.
         const fromMs = isSync ? excusedMs : servesMs;
         const lost = store?.isCopy ? missing(store.words(), fromMs) : undefined;

@@ -49,19 +49,8 @@ export interface ServerParts {
   readonly onTaken: () => void;
   readonly onWaiting: (what: string | null) => void;
   readonly machineOf: (thread: Process) => Machine;
-  readonly mutation: {
-    readonly isEarly?: true;
-    readonly repeats?: true;
-    readonly isAgeless?: true;
-    readonly keepsDiverged?: true;
-    readonly keepsNew?: true;
-    readonly hidesFailures?: true;
-    readonly hidesCopies?: true;
-    readonly givesUp?: true;
-    readonly opensFirst?: true;
-    readonly isOld?: true;
-    readonly isMute?: true;
-  };
+  /** What a planted fault changes, by name. */
+  readonly mutation: Readonly<Record<string, true>>;
 }
 
 /** @returns the thread of the archive; messages arrive one after the other, some time later */
@@ -93,17 +82,6 @@ function startThread({ process, storageOf, filesOf, machineOf }: ServerParts): W
     respond: (data) => void process.after(0, () => worker.onmessage({ data })),
   });
   return worker as unknown as Worker;
-}
-
-/** Waits for what is under way, then closes the archive and the database. */
-async function closeAll(
-  archive: ArchiveClient,
-  pending: ReadonlySet<Promise<void>>,
-  closeDatabase: () => void,
-): Promise<void> {
-  await Promise.allSettled(pending);
-  await archive[Symbol.asyncDispose]();
-  closeDatabase();
 }
 
 /** The database is open, and this server may write to it. */
@@ -147,11 +125,14 @@ async function createStore(parts: ServerParts, archive: ArchiveClient): Promise<
     return written;
   }
 
-  const close = () => {
+  async function close(): Promise<void> {
     isClosed = true;
     watching[Symbol.dispose]();
-    return closeAll(archive, pending, sqlite.close);
-  };
+    await Promise.allSettled(pending);
+    await archive[Symbol.asyncDispose]();
+    sqlite.close();
+  }
+
   const watching = machineOf(process).every(WATCH_INTERVAL_MS, () => {
     if (archive.isDiskFailing()) write(sqlite.name(), true).then(archive.noteDiskWorks, () => {});
     if (commits > 0) checkpoint().catch(() => {});

@@ -6,8 +6,8 @@ import { promote } from "../../src/sqlite/archive/follow/promote.ts";
 import type { ArchiveMarker, DatabaseFiles, Machine } from "../../src/sqlite/archive/machine.ts";
 import { restoreTo } from "../../src/sqlite/archive/read/rebuild.ts";
 import {
+  createHost,
   createScheduler,
-  type Host,
   machineOf,
   type Process,
   randomOf,
@@ -16,7 +16,7 @@ import {
 import { createDisk, type Disk } from "./disk.ts";
 import { type Conditions, createBucket, createWay, healthy } from "./network.ts";
 import type { Kind, Plan, PlannedEvent } from "./plan.ts";
-import { type Bounds, createRules, type Seen } from "./rules.ts";
+import { type Bounds, createRules } from "./rules.ts";
 import { type ServerParts, type Store, serve } from "./server.ts";
 
 const KEEP_MS = 7 * 24 * 60 * 60 * 1000;
@@ -57,30 +57,6 @@ interface Running {
   hasReached: boolean;
 }
 
-interface Site extends Seen {
-  readonly host: Host;
-  readonly disk: Disk;
-  readonly conditions: Conditions;
-  readonly reach: ReturnType<typeof createWay>;
-  readonly snapshots: ReturnType<Disk["snapshot"]>[];
-  running: Running | null;
-  current: Store | null;
-  starts: number;
-  waitsFor: string | null;
-  /** Whether the program starts again by itself. */
-  isSupervised: boolean;
-  /** When a fault of the disk was last under way. */
-  diskFailedMs: number;
-}
-
-export interface Outcome {
-  readonly broken: ReturnType<ReturnType<typeof createRules>["broken"]>;
-  readonly trace: readonly string[];
-  /** Written after the first word was acknowledged. */
-  readonly bases: number;
-  readonly exception: string | null;
-}
-
 export function createWorld(plan: Plan, mutant: Mutant) {
   const { seed, commit, takeoverMs } = plan;
   const isSync = commit === "sync";
@@ -102,28 +78,30 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     ...mutant.settings,
   };
 
-  function createSite(latencyMs: number, at: number): Site {
+  type Site = ReturnType<typeof createSite>;
+
+  function createSite(latencyMs: number, at: number) {
     const name = "abc"[at] ?? "";
-    const random = randomOf(seed, name);
-    const host: Host = { name, random, pausedUntilMs: 0, wallAheadMs: 0, boots: 1 };
+    const host = createHost(name, randomOf(seed, name));
     const conditions: Conditions = { latencyMs, ...healthy };
     const disk = createDisk(host);
-    const site: Site = {
+    const site = {
       name,
       host,
       disk,
       damage: disk.damage,
       conditions,
       reach: createWay(host, scheduler, conditions, note),
-      snapshots: [],
-      running: null,
-      current: null,
+      snapshots: [] as ReturnType<Disk["snapshot"]>[],
+      running: null as Running | null,
+      current: null as Store | null,
       starts: 0,
-      waitsFor: null,
+      waitsFor: null as string | null,
+      /** Whether the program starts again by itself. */
       isSupervised: true,
+      /** When a fault of the disk was last under way. */
       diskFailedMs: Number.NEGATIVE_INFINITY,
-      store: () => site.current,
-      isRunning() {
+      isRunning(): boolean {
         const { running } = site;
         if (running === null || running.stopping.signal.aborted) return false;
         return !running.process.isDead() && host.pausedUntilMs <= nowMs();
@@ -242,38 +220,21 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     scheduler.after(ms, () => start(site));
   }
 
-  /** Changes something for a while. */
-  function during(ms: number, begin: () => void, end: () => void): void {
-    begin();
-    scheduler.after(ms, end);
-  }
-
   function spoil(site: Site, ms: number, changed: Partial<Conditions>): void {
     const names = Object.keys(changed) as (keyof typeof healthy)[];
     const ended = Object.fromEntries(names.map((name) => [name, healthy[name]]));
-    during(
-      ms,
-      () => Object.assign(site.conditions, changed),
-      () => Object.assign(site.conditions, ended),
-    );
+    Object.assign(site.conditions, changed);
+    scheduler.after(ms, () => void Object.assign(site.conditions, ended));
+  }
+
+  function cut(site: Site, { ms, value }: PlannedEvent, changed: Partial<Conditions>): void {
+    spoil(site, ms, { ...changed, isRefused: value % 2 === 0 });
   }
 
   function failDisk(site: Site, ms: number, fault: "EIO" | "ENOSPC" | "EROFS"): void {
-    during(
-      ms,
-      () => {
-        site.disk.setFault(fault);
-        site.diskFailedMs = nowMs() + ms;
-      },
-      () => {
-        site.disk.setFault(null);
-      },
-    );
-  }
-
-  function replaceDisk(site: Site, ms: number, replace: () => void): void {
-    kill(site, ms);
-    replace();
+    site.disk.setFault(fault);
+    site.diskFailedMs = nowMs() + ms;
+    scheduler.after(ms, () => site.disk.setFault(null));
   }
 
   let isRecordLost = () => false;
@@ -324,14 +285,11 @@ export function createWorld(plan: Plan, mutant: Mutant) {
       const stepMs = [900, 5_000, 70_000, 86_400_000][(value >> 1) % 4] ?? 0;
       site.host.wallAheadMs += value % 2 === 0 ? stepMs : -stepMs;
     },
-    cut: (site, { ms, value }) =>
-      spoil(site, ms, { isCutOut: true, isCutBack: true, isRefused: value % 2 === 0 }),
-    "cut out": (site, { ms, value }) =>
-      spoil(site, ms, { isCutOut: true, isRefused: value % 2 === 0 }),
-    "cut back": (site, { ms, value }) =>
-      spoil(site, ms, { isCutBack: true, isRefused: value % 2 === 0 }),
-    away: (_, { ms, value }) => {
-      for (const site of sites) spoil(site, ms, { isCutOut: true, isRefused: value % 2 === 0 });
+    cut: (site, event) => cut(site, event, { isCutOut: true, isCutBack: true }),
+    "cut out": (site, event) => cut(site, event, { isCutOut: true }),
+    "cut back": (site, event) => cut(site, event, { isCutBack: true }),
+    away(_, event) {
+      for (const site of sites) cut(site, event, { isCutOut: true });
     },
     errors: (site, { ms, value }) => spoil(site, ms, { errors: [1, 5, 12, 40][value % 4] ?? 0 }),
     lists: (site, { ms }) => spoil(site, ms, { failsLists: true }),
@@ -341,31 +299,33 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     full: (site, { ms }) => failDisk(site, ms, "ENOSPC"),
     EIO: (site, { ms }) => failDisk(site, ms, "EIO"),
     "read-only": (site, { ms }) => failDisk(site, ms, "EROFS"),
-    "old disk": (site, { ms, value }) =>
-      replaceDisk(site, ms, () => {
-        const { snapshots } = site;
-        const old = snapshots[value % Math.max(1, snapshots.length)];
-        if (old !== undefined) site.disk.replace(old, value % 3 === 0);
-      }),
-    "empty disk": (site, { ms }) => replaceDisk(site, ms, () => site.disk.replace(null, false)),
-    "copied disk": (site, { ms, value }) =>
-      replaceDisk(site, ms, () => {
-        const other = sites[value % sites.length] ?? site;
-        if (other !== site) site.disk.replace(other.disk.snapshot(), false);
-      }),
-    import: (site, { ms, value }) =>
-      replaceDisk(site, ms, () => {
-        if (!site.disk.exists() || site.disk.marker()?.isCopy === true) return;
-        const command = startProcess(`${site.name}-import`, site.host, scheduler, () => {});
-        const database = site.disk.server(command);
-        try {
-          database.open();
-          database.commit(`imported-${nowMs()}-${value}`);
-          database.close();
-        } catch (error) {
-          note(`not imported: ${messageOf(error)}`);
-        }
-      }),
+    "old disk"(site, { ms, value }) {
+      kill(site, ms);
+      const old = site.snapshots[value % Math.max(1, site.snapshots.length)];
+      if (old !== undefined) site.disk.replace(old, value % 3 === 0);
+    },
+    "empty disk"(site, { ms }) {
+      kill(site, ms);
+      site.disk.replace(null, false);
+    },
+    "copied disk"(site, { ms, value }) {
+      kill(site, ms);
+      const other = sites[value % sites.length] ?? site;
+      if (other !== site) site.disk.replace(other.disk.snapshot(), false);
+    },
+    import(site, { ms, value }) {
+      kill(site, ms);
+      if (!site.disk.exists() || site.disk.marker()?.isCopy === true) return;
+      const command = startProcess(`${site.name}-import`, site.host, scheduler, () => {});
+      const database = site.disk.server(command);
+      try {
+        database.open();
+        database.commit(`imported-${nowMs()}-${value}`);
+        database.close();
+      } catch (error) {
+        note(`not imported: ${messageOf(error)}`);
+      }
+    },
     promote(site, { value }) {
       const noteEnd = (line: string) => {
         rules.promote();
@@ -373,16 +333,9 @@ export function createWorld(plan: Plan, mutant: Mutant) {
       };
       rules.promote();
       const process = startProcess(`${site.name}p`, site.host, scheduler, () => {});
-      const storage = storageOf(site, process);
-      promote(
-        withRetries(storage, machineOf(process)),
-        value % 2 === 0,
-        machineOf(process).nowMs(),
-        {
-          writer: `${site.name}${nowMs()}`,
-          holder: "archive promote",
-        },
-      ).then(
+      const storage = withRetries(storageOf(site, process), machineOf(process));
+      const by = { writer: `${site.name}${nowMs()}`, holder: "archive promote" };
+      promote(storage, value % 2 === 0, machineOf(process).nowMs(), by).then(
         () => noteEnd("promoted"),
         (error) => noteEnd(`not promoted: ${messageOf(error)}`),
       );
@@ -411,13 +364,7 @@ export function createWorld(plan: Plan, mutant: Mutant) {
 
   /** What a restore would bring now, with a storage that answers. */
   function restoreNow(): { words: ReadonlySet<string>; problem: string | null } {
-    const host: Host = {
-      name: "restored",
-      random: randomOf(seed, "restored"),
-      pausedUntilMs: 0,
-      wallAheadMs: 0,
-      boots: 1,
-    };
+    const host = createHost("restored", randomOf(seed, "restored"));
     const process = startProcess("restored", host, scheduler, () => {});
     const disk = createDisk(host);
     let problem: string | null = "it does not end";
@@ -494,8 +441,7 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     }
   }
 
-  const clientHost: Host = { name: "client", random, pausedUntilMs: 0, wallAheadMs: 0, boots: 1 };
-  const clients = startProcess("client", clientHost, scheduler, (error) =>
+  const clients = startProcess("client", createHost("client", random), scheduler, (error) =>
     rules.report("bug", messageOf(error)),
   );
 

@@ -1,9 +1,11 @@
 import type { ObjectStorage } from "../../src/domain/object-storage.ts";
 
-export function createMemoryStorage(): ObjectStorage {
-  const objects = new Map<string, Uint8Array<ArrayBuffer>>();
+export function createMemoryStorage(
+  objects = new Map<string, Uint8Array<ArrayBuffer>>(),
+  url = "memory",
+): ObjectStorage {
   return {
-    url: "memory",
+    url,
     get: async (key) => objects.get(key) ?? null,
     async put(key, body) {
       objects.set(key, body);
@@ -20,7 +22,7 @@ export function createMemoryStorage(): ObjectStorage {
         .slice(0, limit)
         .map(([key, body]) => ({ key, bytes: body.length })),
     async remove(keys) {
-      for (const key of keys) objects.delete(key);
+      for (const key of keys) if (objects.has(key)) objects.delete(key);
     },
   };
 }

@@ -38,16 +38,15 @@ test("messages name the URL of the storage, not its credentials", () => {
 
 const missing = "S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set";
 const noEndpoint = "Invalid S3_ENDPOINT: must be a URL such as https://s3.example.com";
+const withEndpoint = (endpoint: string) => ({ ...credentials, S3_ENDPOINT: endpoint });
 test.each<[Record<string, string>, string]>([
   [{ AWS_EC2_METADATA_DISABLED: "True" }, missing],
   [{ S3_ACCESS_KEY_ID: "id" }, missing],
   [{ AWS_SECRET_ACCESS_KEY: "hidden" }, missing],
-  ...["localhost:9000", "ftp://host", "https://id:hidden@host", "https://host?key=hidden"].map(
-    (endpoint): [Record<string, string>, string] => [
-      { ...credentials, S3_ENDPOINT: endpoint },
-      noEndpoint,
-    ],
-  ),
+  [withEndpoint("localhost:9000"), noEndpoint],
+  [withEndpoint("ftp://host"), noEndpoint],
+  [withEndpoint("https://id:hidden@host"), noEndpoint],
+  [withEndpoint("https://host?key=hidden"), noEndpoint],
 ])("a storage of S3 is not opened with %j", (environment, message) => {
   expectThrown(() => openStorage("s3://backups", environment), "operator", message);
 });

@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
-import { sign } from "../../src/object-storage/signature.ts";
+import { type Credentials, sign } from "../../src/object-storage/signature.ts";
 
 interface S3Call {
   readonly operation: "get" | "put" | "delete" | "list";
@@ -16,16 +16,11 @@ interface S3Call {
 
 type Misbehaviour =
   | { readonly do: "fail"; readonly status: number; readonly code: string }
-  | { readonly do: "refuse" }
-  | { readonly do: "stall" }
-  | { readonly do: "cut" }
+  | { readonly do: "refuse" | "stall" | "cut" }
   | { readonly do: "rewrite"; readonly rewrite: (body: string) => string }
-  /** Lists objects in another order, and some of them twice. */
-  | { readonly do: "shuffle" }
   | { readonly do: "answer"; readonly body: string | Uint8Array }
   /** Begins a body that never ends, as fast as it is read, or one byte after the other. */
-  | { readonly do: "pour" }
-  | { readonly do: "drip" };
+  | { readonly do: "pour" | "drip" };
 
 interface Stored {
   readonly body: Uint8Array;
@@ -39,11 +34,7 @@ interface Reply {
   readonly body?: string | Uint8Array;
 }
 
-interface Account {
-  readonly accessKeyId: string;
-  readonly secretAccessKey: string;
-  readonly sessionToken?: string;
-}
+type Account = Omit<Credentials, "sessionToken"> & { readonly sessionToken?: string };
 
 export const testAccount: Account = {
   accessKeyId: "TESTACCESSKEY",
@@ -84,20 +75,14 @@ function errorReply(status: number, code: string, region = ""): Reply {
   return { status, headers: { "content-type": "application/xml" }, body: xml };
 }
 
-export interface S3Server extends AsyncDisposable {
-  readonly port: number;
-  readonly environment: Readonly<Record<string, string>>;
-  readonly objects: Map<string, Stored>;
-  /** How to treat a request; `null` for as it should be. */
-  misbehave: (call: S3Call) => Misbehaviour | null;
-}
+export type S3Server = Awaited<ReturnType<typeof startS3Server>>;
 
 export async function startS3Server({
   account = testAccount,
   bucket = "bucket",
   region = "us-east-1",
   pageSize = 1000,
-} = {}): Promise<S3Server> {
+} = {}) {
   const objects = new Map<string, Stored>();
 
   function put(key: string, body: Uint8Array, headers: IncomingMessage["headers"]): Reply {
@@ -108,14 +93,13 @@ export async function startS3Server({
     return { status: 200, headers: { etag: tag } };
   }
 
-  function list(query: URLSearchParams, isShuffled: boolean): Reply {
+  function list(query: URLSearchParams): Reply {
     const prefix = query.get("prefix") ?? "";
     const start = query.get("continuation-token") ?? query.get("start-after") ?? "";
     const found = [...objects].filter(([key]) => key.startsWith(prefix) && key > start).sort();
     const page = found.slice(0, Number(query.get("max-keys") ?? pageSize));
     const last = page.at(-1)?.[0];
     const isLast = page.length === found.length;
-    if (isShuffled) page.reverse().push(...page.slice(0, 2));
     const contents = page.map(
       ([key, { body, modified, tag }]) =>
         `<Contents><Key>${key}</Key><LastModified>${modified}</LastModified><ETag>${tag}</ETag><Size>${body.length}</Size></Contents>`,
@@ -130,11 +114,6 @@ export async function startS3Server({
     const found = objects.get(key);
     if (found === undefined) return errorReply(404, "NoSuchKey");
     return { status: 200, headers: { etag: found.tag }, body: found.body };
-  }
-
-  function remove(key: string): Reply {
-    objects.delete(key);
-    return { status: 204 };
   }
 
   function reply(
@@ -172,11 +151,14 @@ export async function startS3Server({
     const operation = key === "" ? "list" : (method.toLowerCase() as S3Call["operation"]);
     const call: S3Call = { operation, key: key === "" ? (searchParams.get("prefix") ?? "") : key };
     const fault = server.misbehave(call);
-    const run = {
+    const run: () => Reply = {
       get: () => get(key),
       put: () => put(key, body, request.headers),
-      delete: () => remove(key),
-      list: () => list(searchParams, false),
+      delete() {
+        objects.delete(key);
+        return { status: 204 };
+      },
+      list: () => list(searchParams),
     }[operation];
     switch (fault?.do) {
       case "fail":
@@ -187,8 +169,6 @@ export async function startS3Server({
         return;
       case "rewrite":
         return void reply(response, { ...run(), body: fault.rewrite(`${run().body}`) });
-      case "shuffle":
-        return void reply(response, list(searchParams, true));
       case "answer":
         return void reply(response, { status: 200, body: fault.body });
       case "pour":
@@ -205,17 +185,19 @@ export async function startS3Server({
   });
   await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
   const { port } = listener.address() as AddressInfo;
-  const server: S3Server = {
+  const environment: Readonly<Record<string, string>> = {
+    S3_ACCESS_KEY_ID: account.accessKeyId,
+    S3_SECRET_ACCESS_KEY: account.secretAccessKey,
+    S3_ENDPOINT: `http://127.0.0.1:${port}`,
+    S3_REGION: region,
+    ...(account.sessionToken !== undefined && { S3_SESSION_TOKEN: account.sessionToken }),
+  };
+  const server = {
     port,
-    environment: {
-      S3_ACCESS_KEY_ID: account.accessKeyId,
-      S3_SECRET_ACCESS_KEY: account.secretAccessKey,
-      S3_ENDPOINT: `http://127.0.0.1:${port}`,
-      S3_REGION: region,
-      ...(account.sessionToken !== undefined && { S3_SESSION_TOKEN: account.sessionToken }),
-    },
+    environment,
     objects,
-    misbehave: () => null,
+    /** How to treat a request; `null` for as it should be. */
+    misbehave: (_: S3Call): Misbehaviour | null => null,
     async [Symbol.asyncDispose]() {
       listener.closeAllConnections();
       await new Promise((resolve) => listener.close(resolve));

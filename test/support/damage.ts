@@ -1,5 +1,5 @@
-import { Database } from "bun:sqlite";
 import { closeSync, openSync, writeSync } from "node:fs";
+import { query } from "../sqlite/open-database.ts";
 
 /** SQLite's default. */
 export const PAGE_BYTES = 4096;
@@ -22,11 +22,7 @@ export function damagePage(path: string, page: number, value = 0xff): void {
 
 /** @returns the number of the first page of a table or an index */
 export function rootPageOf(path: string, name: string): number {
-  using db = new Database(path, { readonly: true });
-  const statement = db.query<{ rootpage: number }, [string]>(
-    "select rootpage from sqlite_schema where name = ?",
-  );
-  const row = statement.get(name);
-  if (row === null) throw new Error(`there is no ${name} in ${path}`);
-  return row.rootpage;
+  const [page] = query(path, `select rootpage from sqlite_schema where name = '${name}'`);
+  if (page === undefined) throw new Error(`there is no ${name} in ${path}`);
+  return Number(page);
 }

@@ -2,10 +2,7 @@ import { closeSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-export interface TemporaryDirectory extends Disposable {
-  readonly path: string;
-  at(name: string): string;
-}
+export type TemporaryDirectory = ReturnType<typeof makeDirectory>;
 
 /**
  * Runs commands of a shell when this process ends, however it ends. The shell is not a child of this process, since Bun
@@ -33,13 +30,13 @@ const removeAll = 'while read -r path; do set -- "$@" "$path"; done; rm -rf -- "
 const shared: { watcher?: ReturnType<typeof startWatcher> } = {};
 
 /** Creates a temporary directory, deleted when it is disposed of, or else when this process has ended. */
-export function makeDirectory(parent = tmpdir()): TemporaryDirectory {
+export function makeDirectory(parent = tmpdir()) {
   const path = mkdtempSync(join(parent, "user-api-"));
   shared.watcher ??= startWatcher(removeAll);
   shared.watcher.tell(path);
   return {
     path,
-    at: (name) => join(path, name),
+    at: (name: string) => join(path, name),
     [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }),
   };
 }

@@ -38,13 +38,12 @@ const faults: Readonly<Record<string, Fault>> = {
   // The response of a proxy in front of it.
   "server restarts": async () => "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 6\r\n\r\n<html>",
 };
-const faultNames: readonly string[] = Object.keys(faults);
 
 /** All faults, and at most two in a row: clients try six times. */
 function orderOf(seed: number): (Fault | null)[] {
   const random = makeRandom(seed);
   const rest = Object.values(faults);
-  return faultNames.flatMap((_, at) => {
+  return Object.keys(faults).flatMap((_, at) => {
     const next = rest.splice(random(rest.length), 1);
     return at % 3 === 0 ? next : [...next, null];
   });

@@ -19,17 +19,9 @@ interface Options {
   readonly cwd?: string;
 }
 
-export interface Running {
-  readonly pid: number;
-  kill(signal: NodeJS.Signals): void;
-  hasExited(): boolean;
-  output(): string;
-  /** Where `serve` listens; `null` if it has exited instead. */
-  readonly listening: Promise<string | null>;
-  readonly ended: Promise<Outcome>;
-}
+export type Running = ReturnType<typeof startProgram>;
 
-export function startProgram(command: readonly string[], options: Options = {}): Running {
+export function startProgram(command: readonly string[], options: Options = {}) {
   const { env = {}, cwd = tmpdir() } = options;
   const child = Bun.spawn([...command], { env, cwd, stdout: "pipe", stderr: "pipe" });
   const listening = Promise.withResolvers<string | null>();
@@ -58,9 +50,10 @@ export function startProgram(command: readonly string[], options: Options = {}):
 
   return {
     pid: child.pid,
-    kill: (signal) => child.kill(signal),
+    kill: (signal: NodeJS.Signals) => child.kill(signal),
     hasExited: () => child.exitCode !== null || child.signalCode !== null,
     output: () => output,
+    /** Where `serve` listens; `null` if it has exited instead. */
     listening: listening.promise,
     ended: end(),
   };

@@ -58,14 +58,13 @@ test("responses and commits are counted in every bucket from their duration upwa
   expect(values.get(`${name}_count{${labels}}`)).toBe(7);
   expect(values.get(`${name}_sum{${labels}}`)).toBeCloseTo(10.043_101, 9);
   const [writes, duration] = ["user_api_commit_batch_size", "user_api_commit_duration_seconds"];
-  for (const [series, value] of [
-    [`${writes}_sum`, 8],
-    [`${writes}_bucket{le="4"}`, 1],
-    [`${writes}_bucket{le="8"}`, 2],
-    [`${duration}_bucket{le="0.025"}`, 1],
-    [`${duration}_bucket{le="0.5"}`, 2],
-  ] as const)
-    expect([series, values.get(series)]).toEqual([series, value]);
+  expect(Object.fromEntries(values)).toMatchObject({
+    [`${writes}_sum`]: 8,
+    [`${writes}_bucket{le="4"}`]: 1,
+    [`${writes}_bucket{le="8"}`]: 2,
+    [`${duration}_bucket{le="0.025"}`]: 1,
+    [`${duration}_bucket{le="0.5"}`]: 2,
+  });
   expect(values.get(`${duration}_sum`)).toBeCloseTo(0.42, 9);
 });
 

@@ -44,24 +44,21 @@ function logged(error: unknown): Record<string, unknown>[] {
   return lines;
 }
 
-test("the error log has the reason and the stack when the error is a bug", () => {
-  expect(logged(new Error("a bug"))).toEqual([
-    {
-      ...{ time: expect.any(String), level: "error", event: "internal error" },
-      ...{ request_id: "request-1", trace_id: traceId, reason: "a bug" },
-      stack: expect.stringContaining("errors.test.ts"),
-    },
-  ]);
-});
-
-test("the error log has the cause when the database is unavailable", () => {
-  const error = new AppError("unavailable", "a message", { cause: new Error("disk full") });
-  const line = { level: "warn", event: "unavailable", request_id: "request-1" };
-  expect(logged(error)).toMatchObject([{ ...line, reason: "a message: disk full" }]);
-});
-
-test.each([null, undefined, "text"])("the error log has a line when %p was thrown", (thrown) => {
-  expect(logged(thrown)).toMatchObject([{ event: "internal error", reason: `${thrown}` }]);
+const cause = new Error("disk full");
+test.each<[string, unknown, object]>([
+  ["a bug", new Error("a bug"), { stack: expect.stringContaining("errors.test.ts") }],
+  ["null", null, {}],
+  ["undefined", undefined, {}],
+  ["text", "text", {}],
+  [
+    "a message: disk full",
+    new AppError("unavailable", "a message", { cause }),
+    { level: "warn", event: "unavailable" },
+  ],
+])("the error log has the reason, the request and its trace: %s", (reason, thrown, more) => {
+  const line = { level: "error", event: "internal error", request_id: "request-1" };
+  const ofTrace = { time: expect.any(String), trace_id: traceId, reason };
+  expect(logged(thrown)).toEqual([{ ...line, ...ofTrace, ...more }]);
 });
 
 test("the error log has nothing when the response is a 4xx", () => {

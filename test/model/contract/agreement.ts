@@ -27,13 +27,6 @@ export interface Entry {
   outcome: Outcome;
 }
 
-interface Effect {
-  readonly rule: Rule;
-  readonly after: State;
-  /** The number of its changes. */
-  readonly count: number;
-}
-
 export const isRead = (call: Call): call is Read => call.kind === "get" || call.kind === "list";
 
 export function ruleOf(call: Call, state: State, moment: Moment): Rule {
@@ -116,7 +109,7 @@ export function explain(
   const newest = () => states.at(-1) ?? state;
   const rest = new Set(entries);
 
-  function takeEffect(left: readonly Row[]): Effect {
+  function takeEffect(left: readonly Row[]) {
     const before = newest();
     for (const entry of inOrder(rest)) {
       const { call, outcome } = entry;

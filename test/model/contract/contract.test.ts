@@ -1,63 +1,60 @@
 // The contract as a model: histories from seeds on a store. What breaks a promise is shrunk and printed.
-import { expect, test } from "bun:test";
+import { afterAll, expect, spyOn, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { openPostgres } from "../../../src/postgres/backend.ts";
+import type { Task } from "../../../src/sqlite/file/thread.ts";
 import { findCluster } from "../../postgres/cluster.ts";
 import { runOn } from "../../postgres/instance.ts";
-import { openDatabase } from "../../sqlite/open-database.ts";
+import { openDatabase, runSql } from "../../sqlite/open-database.ts";
 import { makeDirectory } from "../../support/directory.ts";
+import { isLong } from "../../support/long.ts";
 import { storeOptions, untilConnected } from "../../support/open-store.ts";
 import { type Fault, faults, plant, withFault } from "./faults.ts";
 import { play } from "./play.ts";
 import { promises, type Rule } from "./reference.ts";
 import { explainSeed } from "./shrink.ts";
 import { makeSteps, type OpenPort } from "./steps.ts";
-import { storePort } from "./store-port.ts";
+import { isLinux, storePort } from "./store-port.ts";
 
 /** On SQLite; a tenth of it on PostgreSQL. */
-const HISTORIES = Number(Bun.env.CONTRACT_HISTORIES ?? 1_000);
-const isLong = HISTORIES > 1_000;
-const MAX_SEEDS = 300;
+const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong ? 1_000 : 250));
+const isSearch = HISTORIES > 1_000;
+const MAX_SEEDS = 250;
 
-/** The first seeds that are known to break a promise with each planted fault, if it is not the first one. */
+/** Where the search for a history that breaks a promise begins, if it would take long from the first one on. */
 const SEEDS: Readonly<Record<string, number>> = {
-  "a key expires an hour early": 4,
-  "a key never expires": 3,
-  "a key keeps a deleted user": 16,
-  "a reference is given twice": 3,
-  "the id of a deleted user is given again": 3,
+  "a key keeps a deleted user": 22,
   "totals have orders in their last status": 22,
-  "totals lack orders in their new status": 15,
   "totals have deleted users": 46,
-  "updated_at goes back": 3,
-  "changes are deleted too early": 5,
-  "a client that has missed changes is not told": 63,
-  "a restart loses an update": 5,
-  "a page after an id, newest first, has it again": 8,
-  "a full page has a cursor although nothing follows": 15,
-  "the order of a list is ignored": 8,
-  "the status is ignored with a user": 4,
-  "an email is found as it was typed": 12,
-  "a user with orders is deleted": 2,
   "PUT keeps what it lacks": 20,
-  "an update is made from an older record": 13,
-  "U27: a refund of -0 is a change": 3,
-  "an error of an edit is ignored": 2,
   "U28: an import does not know the keys that it frees": 55,
-  "U28: an import writes what comes twice each time": 3,
-  "an import without update updates": 2,
-  "an import with update does not": 7,
 };
 
 /** Where files are in memory, if there is such a place: no history tests the disk. */
 const memory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
+
+// A thread for the first checkpoint of each start, the only one of a history, would take longer than all the rest.
+const startThread = spyOn(globalThis, "Worker").mockImplementation((() => {
+  const thread = {
+    onmessage: (_: object) => {},
+    postMessage({ path, sql }: Task) {
+      runSql(path, sql);
+      queueMicrotask(() => thread.onmessage({ data: null }));
+    },
+  };
+  const nothing = () => {};
+  const rest = { ref: nothing, unref: nothing, terminate: nothing, addEventListener: nothing };
+  return Object.assign(thread, rest);
+}) as never);
+afterAll(() => startThread.mockRestore());
 
 function openSqlite(fault: Fault = {}): OpenPort {
   const makeDatabase = () => {
     const directory = makeDirectory(memory);
     const path = directory.at("a.db");
     return {
+      wal: `${path}-wal`,
       open: (options: object, isFirst: boolean) =>
         plant(fault, path, isFirst, () => openDatabase(path, options)),
       remove: () => directory[Symbol.dispose](),
@@ -67,12 +64,9 @@ function openSqlite(fault: Fault = {}): OpenPort {
 }
 
 const emptyTables = [
-  ...["orders", "idempotency_keys", "users", "change_outbox", "changes"].map(
-    (table) => `delete from ${table}`,
-  ),
+  "truncate users, orders, idempotency_keys, change_outbox, changes restart identity",
   `update change_feed
     set first = 1, last = 0, last_xid = 0, xid = txid_current(), next_xid = 0, open_xids = '{}', totals = '{0,0,0,0,0,0}'`,
-  "select setval('users_id_seq', 1, false), setval('orders_id_seq', 1, false)",
 ];
 
 /** @returns what the calls came to */
@@ -88,8 +82,9 @@ async function playAll(count: number, open: OpenPort): Promise<Map<Rule, number>
 
 test("histories of calls at the same time, restarts and times keep all promises on SQLite", async () => {
   const counts = await playAll(HISTORIES, openSqlite());
-  if (isLong) console.log(Object.fromEntries(counts));
-  const names = Object.keys(promises).filter((name) => name !== "bug");
+  if (isSearch) console.log(Object.fromEntries(counts));
+  const impossible = isLinux ? ["bug"] : ["bug", "unavailable"];
+  const names = Object.keys(promises).filter((name) => !impossible.includes(name));
   expect(names.filter((name) => !counts.has(name as Rule))).toEqual([]);
 }, 36_000_000);
 
@@ -106,7 +101,7 @@ test.skipIf(cluster === null)(
       await runOn(url, ...emptyTables);
       const open = (options: object) =>
         untilConnected(() => openPostgres({ ...storeOptions, ...options, databaseUrl }));
-      return { open, remove: () => {} };
+      return { open, remove: () => {}, wal: null };
     };
     await playAll(Math.ceil(HISTORIES / 10), storePort(makeDatabase, false));
     await cluster.dropDatabase(url);
@@ -119,16 +114,12 @@ test.each(Object.entries(faults))(
   "a promise is broken if %s",
   async (what, fault) => {
     const open = openSqlite(fault);
-    const isBroken = async (seed: number) => (await play(makeSteps(seed), open)).broken;
-    let seed = isLong ? 1 : (SEEDS[what] ?? 1);
-    const last = isLong ? MAX_SEEDS : seed;
-    let broken = await isBroken(seed);
-    while (broken === null && seed < last) {
-      seed += 1;
-      broken = await isBroken(seed);
+    for (let seed = isSearch ? 1 : (SEEDS[what] ?? 1); seed <= MAX_SEEDS; seed += 1) {
+      const { broken } = await play(makeSteps(seed), open);
+      if (isSearch && broken !== null) console.log(`${what}: ${broken.rule}, seed ${seed}`);
+      if (broken !== null) return;
     }
-    if (isLong) console.log(`${what}: ${broken?.rule}, seed ${seed}`);
-    expect(broken).not.toBe(null);
+    expect().fail("no promise is broken");
   },
   3_600_000,
 );

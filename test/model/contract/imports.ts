@@ -17,24 +17,9 @@ import {
   withRecords,
 } from "./reference.ts";
 
-interface Line {
-  readonly given: Row;
-  /** The stored record that it is. */
-  readonly target: Row | null;
-  /** A new record of it. */
-  readonly whole: Row;
-  /** The record after it; `null` if the record does not allow that. */
-  readonly after: Row | null;
-  /** Those that it names, and those of the record after it. */
-  readonly keys: readonly string[];
-  /** The stored records that have one of them, but for the target. */
-  readonly owners: readonly number[];
-  /** What it comes to, if they give it up. */
-  readonly alone: string;
-  readonly result: string;
-}
+type Line = ReturnType<typeof readLine>;
 
-function readLine(state: State, call: Import, given: Row, result: string, time: string): Line {
+function readLine(state: State, call: Import, given: Row, result: string, time: string) {
   const rules: any = call.table === "users" ? userImport : orderImport;
   const rows = [...state[call.table].values()];
   const keysOf = (row: Row): string[] => rules.keysOf(row).map((key: string[]) => key.join(" "));
@@ -44,14 +29,17 @@ function readLine(state: State, call: Import, given: Row, result: string, time: 
   const owner = keysOf(given)
     .map(ownerOf)
     .find((row, at) => row !== null && (at === 0 || row.reference === null));
-  const target = (id === undefined ? owner : state[call.table].get(id)) ?? null;
+  /** The stored record that it is. */
+  const target: Row | null = (id === undefined ? owner : state[call.table].get(id)) ?? null;
   const named = rules.namedUserOf(given);
   const isNamed = (user: Row) =>
     userImport.keysOf(user as never).some((key) => Bun.deepEquals(key, named));
   const userId = Array.isArray(named) ? [...state.users.values()].find(isNamed)?.id : named;
+  /** A new record of it. */
   const whole: Row = rules.complete(given, id ?? 0, time, userId);
   const contentOf = (row: Row) => (id === undefined ? rules.contentOf(row, given) : row);
   const isSame = target !== null && Bun.deepEquals(contentOf(target), contentOf(whole), true);
+  /** The record after it; `null` if the record does not allow that. */
   let after: Row | null = target ?? whole;
   try {
     if (target !== null && call.update) after = rules.merge(target, given, userId) as Row;
@@ -61,14 +49,17 @@ function readLine(state: State, call: Import, given: Row, result: string, time: 
   }
   const changes = target === null || call.update;
   if (changes && call.table === "orders" && !state.users.has(userId)) after = null;
+  /** What it comes to, if the owners give up its keys. */
   function decide(): string {
     if (after === null || userId === undefined || (!changes && !isSame)) return "rejected";
     if (target === null) return "created";
     return Bun.deepEquals(target, after, true) ? "unchanged" : "updated";
   }
+  /** Those that it names, and those of the record after it. */
   const keys = [...new Set([...keysOf(given), ...(after === null ? [] : keysOf(after))])];
   const ids = after === null ? [] : keysOf(after).map((key) => ownerOf(key)?.id ?? target?.id);
-  const owners = ids.filter((one) => one !== target?.id);
+  /** The stored records that have one of them, but for the target. */
+  const owners: number[] = ids.filter((one) => one !== target?.id);
   return { given, target, whole, after, keys, owners, alone: decide(), result };
 }
 

@@ -16,15 +16,11 @@ import {
 } from "./reference.ts";
 import { type Clock, DAY_MS, HOUR_MS, type OpenPort, PASSES_MS, type Step } from "./steps.ts";
 
-export interface Result {
-  readonly broken: { readonly rule: Rule; readonly what: string } | null;
-  /** The steps, and their calls with their outcomes. */
-  readonly trace: readonly unknown[];
-  /** The number of calls by what they came to. */
-  readonly counts: ReadonlyMap<Rule, number>;
-}
+export type Result = Awaited<ReturnType<typeof play>>;
 
 const EPOCH_MS = Date.UTC(2027, 0, 1);
+/** On a full disk, for the first writes of a step. */
+const MAX_FREE_BYTES = 2 ** 15;
 
 const list = (table: Read["table"], query: Row = {}): Read => ({
   kind: "list",
@@ -38,10 +34,12 @@ const reads: readonly Read[] = [
   ...statuses.map((status) => list("orders", { status, limit: 1, offset: 1 })),
 ];
 
-export async function play(steps: readonly Step[], open: OpenPort): Promise<Result> {
+export async function play(steps: readonly Step[], open: OpenPort) {
   const clock: Clock = { nowMs: EPOCH_MS, monotonicMs: 0 };
   const port = await open(clock);
+  /** The steps, and their calls with their outcomes. */
   const trace: unknown[] = [];
+  /** The number of calls by what they came to. */
   const counts = new Map<Rule, number>();
   const note = (rule: Rule) => void counts.set(rule, (counts.get(rule) ?? 0) + 1);
   /** With keys. */
@@ -124,6 +122,24 @@ export async function play(steps: readonly Step[], open: OpenPort): Promise<Resu
     state = explain(state, entries, await newChanges(), moment(), note);
   }
 
+  /** Some calls fail, and are sent again when there is room. */
+  async function playFull(step: Step): Promise<void> {
+    const entries = makeEntries(step);
+    port.fill?.((step.seeds[0] ?? 0) % MAX_FREE_BYTES);
+    try {
+      await sendAll(entries);
+    } finally {
+      port.fill?.(null);
+    }
+    const { failed = [], done = [] } = Object.groupBy(entries, ({ outcome }) =>
+      outcome.code === "unavailable" ? "failed" : "done",
+    );
+    state = explain(state, done, await newChanges(), moment(), note);
+    for (const _ of failed) note("unavailable");
+    await sendAll(failed);
+    state = explain(state, failed, await newChanges(), moment(), note);
+  }
+
   async function expire(beforeMs: number): Promise<void> {
     await port.expire(new Date(beforeMs));
     const { changes, keys } = state;
@@ -142,7 +158,8 @@ export async function play(steps: readonly Step[], open: OpenPort): Promise<Resu
     const isTime = ["pass", "back", "expire"].includes(step.kind);
     const kind = isTime && port.kill !== undefined ? "kill" : step.kind;
     const ms = PASSES_MS[(seeds[0] ?? 0) % PASSES_MS.length] ?? 0;
-    if (kind === "calls" || kind === "kill") await playCalls({ kind, seeds });
+    if (kind === "full" && port.fill !== undefined) await playFull({ kind, seeds });
+    else if (/calls|kill|full/.test(kind)) await playCalls({ kind, seeds });
     else if (kind === "pass") {
       clock.nowMs += ms;
       clock.monotonicMs += ms;
@@ -187,7 +204,7 @@ export async function play(steps: readonly Step[], open: OpenPort): Promise<Resu
   } catch (error) {
     const { rule, message, stack } = error as Error & { readonly rule?: Rule };
     const what = rule === undefined ? `${stack}` : message;
-    return { broken: { rule: rule ?? "bug", what }, trace, counts };
+    return { broken: { rule: rule ?? ("bug" as const), what }, trace, counts };
   } finally {
     await port.close();
   }

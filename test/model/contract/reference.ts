@@ -92,6 +92,7 @@ export const promises = {
   repeated: "an import that is repeated changes nothing",
   restart: "what was acknowledged is there after a restart",
   copy: "a copy has the rows that the API shows, and the keys that are valid",
+  unavailable: "a call that fails because the disk is full changes nothing, and is possible later",
   check: "check finds no problem",
   bug: "no call ends with an unexpected error",
 } as const;

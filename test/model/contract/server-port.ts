@@ -18,7 +18,7 @@ import {
   type Write,
 } from "./reference.ts";
 import type { OpenPort } from "./steps.ts";
-import { inspect, sendTo } from "./store-port.ts";
+import { inspect, limitFiles, sendTo } from "./store-port.ts";
 
 const MAX_ATTEMPTS = 50;
 
@@ -64,6 +64,7 @@ export const openPort: OpenPort = async (clock) => {
   const servers = await Promise.all(names.map(() => startReplica(database, {}, tokens)));
   let turn = 0;
   let restarting: Promise<void> | null = null;
+  let isFull = false;
   function next(): TestServer {
     turn += 1;
     return servers[turn % servers.length] as TestServer;
@@ -83,7 +84,7 @@ export const openPort: OpenPort = async (clock) => {
       try {
         const response = await next().call(method, path, options);
         // The statements of a server that was killed can still hold locks.
-        if (response.status === 503) throw new Error(response.text);
+        if (response.status === 503 && !isFull) throw new Error(response.text);
         return withTime({ ...outcomeOf(call, response), ...(attempt > 0 && { isRepeated: true }) });
       } catch (error) {
         const hasKey = call.kind === "write" && call.key !== null;
@@ -105,6 +106,11 @@ export const openPort: OpenPort = async (clock) => {
     },
     async restart() {
       for (const server of servers) await server.restart();
+    },
+    fill(bytes) {
+      isFull = bytes !== null;
+      for (const { pid } of servers)
+        if (pid !== null && !againstPostgres) limitFiles(pid, `${database}-wal`, bytes);
     },
     expire: async () => {},
     inspect: () => withStore(database, inspect).then(withTime),

@@ -18,6 +18,8 @@ export interface Port {
   /** Kills a server while calls are sent, and starts it again. Missing if it has none. */
   kill?(): Promise<void>;
   restart(): Promise<void>;
+  /** Lets no file of a server grow by more than so many bytes; `null` ends it. Missing if that is not possible. */
+  fill?(bytes: number | null): void;
   /** Deletes keys that have expired, and changes that were made before a time. */
   expire(before: Date): Promise<void>;
   inspect(): Promise<{ problems: readonly string[]; users: Row[]; orders: Row[]; keys: Row[] }>;
@@ -26,9 +28,9 @@ export interface Port {
 
 export type OpenPort = (clock: Clock) => Promise<Port>;
 
-const kinds = ["calls", "kill", "restart", "pass", "back", "expire"] as const;
+const kinds = ["calls", "kill", "restart", "pass", "back", "expire", "full"] as const;
 /** Of what is no call. */
-const events = [...kinds.slice(1), "pass", "expire"] as const;
+const events = [...kinds.slice(1), "pass", "expire", "full"] as const;
 
 export interface Step {
   readonly kind: (typeof kinds)[number];

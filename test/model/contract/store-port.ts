@@ -1,4 +1,6 @@
 /** A store in this process, with the clock of the history. */
+import { dlopen } from "bun:ffi";
+import { statSync } from "node:fs";
 import { AppError } from "../../../src/base/error.ts";
 import { fingerprint } from "../../../src/domain/idempotency.ts";
 import type { Store, StoreOptions } from "../../../src/domain/store.ts";
@@ -67,7 +69,21 @@ export async function inspect(store: Store): ReturnType<Port["inspect"]> {
   });
 }
 
+export const isLinux: boolean = process.platform === "linux";
+const prlimit = { args: ["i32", "i32", "ptr", "ptr"], returns: "i32" } as const;
+const libc = isLinux ? dlopen("libc.so.6", { prlimit }).symbols : null;
+// Constants of Linux.
+const [RLIMIT_FSIZE, RLIM_INFINITY] = [1, 2n ** 64n - 1n];
+
+/** From now on, a process can write so many bytes behind the end of a file, and no further. `null` ends that. */
+export function limitFiles(pid: number, path: string, bytes: number | null): void {
+  const limit = bytes === null ? RLIM_INFINITY : BigInt(statSync(path).size + bytes);
+  libc?.prlimit(pid, RLIMIT_FSIZE, BigUint64Array.of(limit, RLIM_INFINITY), null);
+}
+
 interface TestDatabase {
+  /** Where SQLite appends what it writes; `null` for another database. */
+  readonly wal: string | null;
   /** @param isFirst whether it is new */
   open(options: Pick<StoreOptions, "now" | "monotonicMs">, isFirst: boolean): Promise<Store>;
   remove(): void | Promise<void>;
@@ -78,7 +94,7 @@ export function storePort(
   hasMoments: boolean,
 ): OpenPort {
   return async (clock) => {
-    const { open, remove } = await makeDatabase();
+    const { open, remove, wal } = await makeDatabase();
     const now = () => new Date(clock.nowMs);
     async function openStore(isFirst: boolean): Promise<Store> {
       const store = await open({ now, monotonicMs: () => clock.monotonicMs }, isFirst);
@@ -95,6 +111,7 @@ export function storePort(
         await store.close();
         store = await openStore(false);
       },
+      ...(wal !== null && { fill: (bytes) => limitFiles(process.pid, wal, bytes) }),
       async expire(before) {
         while (await store.deleteExpiredKeys());
         while (await store.changes.deleteExpired(before));

@@ -1,37 +1,47 @@
-// A server with an archive: restarts, restores at the start, and signals and kills while it waits or restores.
+// A server with an archive: restores at the start, signals and kills while it waits or restores, and starts with another
+// state of its database than it had: what the archive has, and the database has not, must not be replaced by a new base.
 import { expect } from "bun:test";
-import { cpSync, existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { sendCall } from "../http/server.ts";
 import { isLong } from "../support/long.ts";
 import { binary, runBinary, startProgram } from "../support/program.ts";
 import { createUser, makePlace, stop, token, until, urlOf } from "./archived-place.ts";
 import { fillDisk, mountDisk } from "./disk.ts";
-import { test as onBinary, testIf } from "./on-binary.ts";
+import { failureOf, test, testIf } from "./on-binary.ts";
 import { skipTraced } from "./strace.ts";
-
-const test = onBinary.concurrent;
 
 test("an archive is restored at the start of a server only when that is permitted, and not to a full disk", async () => {
   await using place = await makePlace({}, "directory");
   const { DATABASE_URL, ARCHIVE_URL } = place.environment;
-  const server = place.start();
+  mkdirSync(place.at("data"));
+  // To a file that does not exist yet.
+  symlinkSync(DATABASE_URL, place.at("link.db"));
+  const server = place.start({ DATABASE_URL: place.at("link.db") });
   expect((await createUser(await urlOf(server), "ann@example.com")).status).toBe(201);
   await stop(server);
+  expect(existsSync(`${DATABASE_URL}-archive`)).toBeTrue();
   place.loseData();
 
-  const refused = await place.start().ended;
-  expect([refused.code, refused.stderr]).toEqual([
-    1,
+  expect(await failureOf(place.start().ended)).toBe(
     `ARCHIVE_URL: it has a database, but ${DATABASE_URL} is missing: run \`user-api restore --from ${ARCHIVE_URL} --database-url ${DATABASE_URL}\`, or set ARCHIVE_RESTORE=if-missing\n`,
-  ]);
+  );
   using disk = mountDisk(2 ** 20);
   if (disk !== null) {
     fillDisk(disk.at("filler"));
     const path = disk.at("a.db");
     const settings = { DATABASE_URL: path, ARCHIVE_RESTORE: "if-missing" };
-    const { code, stderr } = await place.start(settings).ended;
-    const why = `ARCHIVE_URL: cannot restore ${path}: the disk is full\n`;
-    expect([code, stderr, readdirSync(disk.path)]).toEqual([1, why, ["filler"]]);
+    const why = await failureOf(place.start(settings).ended);
+    expect(why).toBe(`ARCHIVE_URL: cannot restore ${path}: the disk is full\n`);
+    expect(readdirSync(disk.path)).toEqual(["filler"]);
   }
   writeFileSync(DATABASE_URL, "");
   const next = place.start({ ARCHIVE_RESTORE: "if-missing" });
@@ -40,23 +50,6 @@ test("an archive is restored at the start of a server only when that is permitte
   expect(found.json.meta.total).toBe(1);
   expect(next.output()).toContain('"continued":true');
   await stop(next);
-});
-
-test("an archive is written when the database is a symbolic link to a file that does not exist yet", async () => {
-  await using place = await makePlace({}, "directory");
-  mkdirSync(place.at("data"));
-  const link = place.at("link.db");
-  symlinkSync(place.environment.DATABASE_URL, link);
-  for (let start = 0; start < 2; start += 1) {
-    const server = place.start({ DATABASE_URL: link, ARCHIVE_COMMIT: "sync" });
-    const created = await createUser(await urlOf(server), `${start}@example.com`);
-    expect(created.status).toBe(201);
-    await stop(server);
-    expect(server.output()).toContain(`"continued":${start > 0}`);
-  }
-  expect(existsSync(`${place.environment.DATABASE_URL}-archive`)).toBeTrue();
-  const checked = await runBinary(["archive", "check"], place.environment);
-  expect(checked.stdout).toMatch(/^Restored 2 users/);
 });
 
 test("a signal ends a server that waits for its archive, or restores from it, and leaves no file", async () => {
@@ -102,50 +95,70 @@ test("a storage is trusted when its certificate is in NODE_EXTRA_CA_CERTS", asyn
     ...{ ARCHIVE_URL: "s3://bucket", S3_ENDPOINT: `https://localhost:${server.port}` },
     ...{ S3_ACCESS_KEY_ID: "id", S3_SECRET_ACCESS_KEY: "secret", NODE_EXTRA_CA_CERTS: cert },
   };
-  const { code, stderr } = await runBinary(["archive", "check"], environment);
-  expect([code, stderr]).toEqual([1, "Cannot check s3://bucket: the archive is empty\n"]);
+  const why = await failureOf(runBinary(["archive", "check"], environment));
+  expect(why).toBe("Cannot check s3://bucket: the archive is empty\n");
 });
 
-/** An archive with two users, and the database as it was with one. */
-async function makeOlder(settings: Readonly<Record<string, string>>) {
-  const place = await makePlace({ ARCHIVE_RESTORE: "if-missing", ...settings });
-  for (const name of ["older", "newer"]) {
-    const server = place.start({ STANDBY: "false" });
-    await createUser(await urlOf(server));
+const primary = { STANDBY: "false", ARCHIVE_COMMIT: "async" };
+type Settings = Readonly<Record<string, string>>;
+
+async function makeArchived(settings: Settings, kind: "bucket" | "directory" = "bucket") {
+  const place = await makePlace(settings, kind);
+  /** Serves until the users are created. @param copy called while the server runs */
+  async function serve(count: number, more: Settings = {}, copy = () => {}): Promise<void> {
+    const server = place.start(more);
+    const url = await urlOf(server);
+    for (let at = 0; at < count; at += 1) expect((await createUser(url)).status).toBe(201);
+    copy();
     await stop(server);
-    cpSync(place.at("data"), place.at(name), { recursive: true });
   }
-  return place;
+  const path = place.environment.DATABASE_URL;
+  return {
+    ...place,
+    path,
+    serve,
+    keep: (name = "older") => cpSync(place.at("data"), place.at(name), { recursive: true }),
+    putBack() {
+      for (const suffix of ["", "-wal"])
+        copyFileSync(place.at(`older/a.db${suffix}`), path + suffix);
+    },
+  };
 }
+
+/** The last system call before which a restore is killed, if it makes so many. */
+const LAST_ORDINAL = isLong ? 20 : 1;
 
 /**
  * Runs a command that is killed before one of its system calls, with this ordinal.
  * @returns whether it made so many
  */
-async function killBefore(call: string, ordinal: number, args: readonly string[], env: object) {
+async function killBefore(call: string, ordinal: number, args: readonly string[], env: Settings) {
   const fault = `inject=${call}:signal=KILL:when=${ordinal}`;
   const strace = `strace -D -f -qq -o /dev/null -e trace=${call} -e ${fault}`.split(" ");
-  const traced = startProgram([...strace, binary, ...args], { env: { ...env } });
+  const traced = startProgram([...strace, binary, ...args], { env });
   // A standby listens before it restores.
-  const event = "STANDBY" in env ? "following" : "listening";
+  const event = env["STANDBY"] === "true" ? "following" : "listening";
   await until(() => traced.hasExited() || traced.output().includes(`"event":"${event}"`));
   traced.kill("SIGTERM");
   return (await traced.ended).code === 137;
 }
 
 testIf(!skipTraced).each([
-  ["of a server without a database", "serve", null, {}],
-  ["of a server with an older database", "serve", "older", {}],
+  ["of a server without a database", "serve", null, primary],
+  ["of a server with an older database", "serve", "older", primary],
   ["of a standby", "serve", null, { STANDBY: "true", TAKEOVER_SECONDS: "3" }],
-  ["by the command", "restore --from s3://bucket", null, {}],
-  ["by the command over an older database", "restore --from s3://bucket", "older", {}],
+  ["by the command", "restore --from s3://bucket", null, primary],
+  ["by the command over an older database", "restore --from s3://bucket", "older", primary],
 ])("a restore that is killed before any rename is repeated: %s", async (...row) => {
   const [, command, data, settings] = row;
-  await using place = await makeOlder(settings);
+  await using place = await makeArchived({ ARCHIVE_RESTORE: "if-missing", ...settings });
   const { environment, at } = place;
+  await place.serve(1, primary);
+  place.keep();
+  await place.serve(1, primary);
   let kills = 0;
   for (const call of ["link", "rename"])
-    for (let ordinal = 1; ordinal < 20; ordinal += isLong ? 1 : 2) {
+    for (let ordinal = 1; ordinal <= LAST_ORDINAL; ordinal += 1) {
       place.loseData();
       if (data !== null) cpSync(at(data), at("data"), { recursive: true });
       if (!(await killBefore(call, ordinal, command.split(" "), environment))) break;
@@ -158,4 +171,91 @@ testIf(!skipTraced).each([
       await stop(server);
     }
   expect(kills).toBeGreaterThan(isLong ? 1 : 0);
+});
+
+const sync = { ARCHIVE_COMMIT: "sync" };
+const withoutArchive = { ARCHIVE_URL: "", ARCHIVE_COMMIT: "async" };
+const HAS_MORE =
+  "ARCHIVE_URL: the archive has writes that this database does not have, e.g. because an older state of its files was put back: restore it with `user-api restore`, or choose another ARCHIVE_URL\n";
+
+const HAS_LATER =
+  /^ARCHIVE_URL: (segment 1 of generation 2 is missing|log\/\S+ is damaged), and the archive has later writes that this database does not have: put back .*--at/;
+
+test("a start with an archive is refused when an older state of all files was put back", async () => {
+  await using archived = await makeArchived(sync);
+  const { environment, serve, keep, putBack, restore, start } = archived;
+  await serve(3, {}, keep);
+  await serve(3);
+  putBack();
+  const known = await restore();
+  expect(await failureOf(start().ended)).toBe(HAS_MORE);
+  expect(await restore()).toEqual(known);
+  // The ways out.
+  const command = ["restore", "--from", environment.ARCHIVE_URL];
+  expect((await runBinary(command, environment)).code).toBe(0);
+  await serve(1);
+  expect(await restore()).toHaveLength(known.length + 1);
+});
+
+test.each([
+  ["a segment that is missing", (segment: string) => rmSync(segment)],
+  [
+    "a segment that is damaged, and is the last one that can be read",
+    (segment: string) => writeFileSync(segment, ""),
+  ],
+])("a start with an archive is refused when it lacks what follows %s", async (what, damage) => {
+  await using archived = await makeArchived(sync, "directory");
+  const { environment, path, serve, keep, putBack, at, start } = archived;
+  await serve(3, {}, keep);
+  await serve(3);
+  keep("newer");
+  putBack();
+  const log = at("archive/log/00000002/0000000");
+  const slots = readdirSync(log).sort();
+  const isLast = what.includes("the last one");
+  if (isLast) for (const slot of slots.splice(-1)) rmSync(`${log}/${slot}`);
+  damage(`${log}/${slots.at(isLast ? -1 : 0)}`);
+  const why = await failureOf(start().ended);
+  expect(why).toMatch(HAS_LATER);
+  // The ways out.
+  if (!isLast) return await serve(1, { DATABASE_URL: at("newer/a.db") });
+  const [, command = ""] = /`user-api (.+)`/.exec(why) ?? [];
+  const restored = await runBinary([...command.split(" "), "--database-url", path], environment);
+  expect(restored).toMatchObject({ code: 0 });
+  await serve(1);
+});
+
+test("a start with an archive begins with a new base when the database has more, or a backup was restored", async () => {
+  await using archived = await makeArchived(sync);
+  const { environment, serve, restore, at } = archived;
+  await serve(3);
+  await runBinary(["backup", at("backup.db")], environment);
+  await serve(3, withoutArchive);
+  await serve(1);
+  expect(await restore()).toHaveLength(7);
+  expect((await runBinary(["restore", at("backup.db")], environment)).code).toBe(0);
+  const begun = archived.start();
+  await urlOf(begun);
+  begun.kill("SIGKILL");
+  await begun.ended;
+  await serve(1);
+  expect(await restore()).toHaveLength(4);
+});
+
+test("a database is not archived to another archive, nor to an empty one, than its own", async () => {
+  await using archived = await makeArchived(sync, "directory");
+  const { path, serve, start, at } = archived;
+  await serve(1);
+  for (const name of ["empty", "other"]) mkdirSync(at(name));
+  await serve(1, { ARCHIVE_URL: `file://${at("other")}`, DATABASE_URL: at("other.db") });
+  for (const name of ["empty", "other"]) {
+    const settings = { ARCHIVE_URL: `file://${at(name)}`, ARCHIVE_RESTORE: "if-missing" };
+    expect(await failureOf(start(settings).ended)).toMatch(
+      /^ARCHIVE_URL: it is empty or another archive, .* delete \S+a\.db-archive\n$/,
+    );
+  }
+  expect(readdirSync(at("empty"))).toEqual([]);
+  await serve(1);
+  for (const suffix of ["", "-wal"]) rmSync(path + suffix, { force: true });
+  await failureOf(start({ ARCHIVE_URL: `file://${at("empty")}` }).ended);
 });

@@ -1,4 +1,4 @@
-// What file systems lack: hard links, owners, permissions, space, shared memory; second names, and mounts.
+// What file systems lack: hard links, owners, permissions, space, shared memory; second names, mounts, and syncs.
 // io-errors-of-requests.test.ts makes each system call fail as if the disk were full.
 import { expect } from "bun:test";
 import {
@@ -12,16 +12,15 @@ import {
   truncateSync,
   writeFileSync,
 } from "node:fs";
+import { join } from "node:path";
 import { newEmail, newUser } from "../http/make.ts";
 import { startServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { fillDatabase } from "../support/fill.ts";
 import { binary, runBinary, runProgram } from "../support/program.ts";
 import { fillDisk, mountDisk, untilHealth } from "./disk.ts";
-import { test, testIf } from "./on-binary.ts";
+import { failureOf, isRoot, test, testIf } from "./on-binary.ts";
 import { runWithFault, skipTraced } from "./strace.ts";
-
-const isRoot = process.getuid?.() === 0;
 
 testIf(!skipTraced && isRoot)("backups need no links, owners or permissions", async () => {
   using directory = makeDirectory();
@@ -72,8 +71,7 @@ testIf(canMount)("a database that is mounted without its directory is refused", 
     "the file is mounted without its directory, where recent writes are: mount the directory\n";
   for (const args of [["token", "create", "b"], ["check"], ["restore", backup], ["serve"]]) {
     const attempt = args[0] === "restore" ? `restore ${backup}` : `open ${link}`;
-    const { code, stderr } = await runAt(path, link, ...args);
-    expect([code, stderr]).toEqual([1, `Cannot ${attempt}: ${why}`]);
+    expect(await failureOf(runAt(path, link, ...args))).toBe(`Cannot ${attempt}: ${why}`);
   }
   expect(readdirSync(directory.at("a container"))).toEqual(["a.db"]);
   expect((await runAt(backup, mounted, "check")).stdout).toBe("ok\n");
@@ -85,12 +83,9 @@ testIf(!skipTraced)("commands name the file system when it has no shared memory"
   const path = directory.at("a.db");
   await fillDatabase(path, 3);
   const fault = { calls: "mmap", error: "ENODEV", paths: [`${path}-shm`] };
-  const { code, stderr } = await runWithFault(fault, path, ["token", "create", "a"]);
-  expect([code, stderr]).toEqual([
-    1,
-    expect.stringContaining(`Cannot open ${path}: its file system (`),
-  ]);
-  expect(stderr).toMatch(/^[^\n]+ lacks the shared memory that SQLite needs: use a local disk\n$/);
+  const why = await failureOf(runWithFault(fault, path, ["token", "create", "a"]));
+  expect(why).toStartWith(`Cannot open ${path}: its file system (`);
+  expect(why).toEndWith(") lacks the shared memory that SQLite needs: use a local disk\n");
 });
 
 test("commands fail when a server uses the database under another name", async () => {
@@ -100,16 +95,13 @@ test("commands fail when a server uses the database under another name", async (
   const link = directory.at("link.db");
   linkSync(server.database, link);
   const copy = directory.at("copy.db");
-  const commands = [
-    ["backup", copy],
-    ["token", "create", "b"],
-    ["restore", link, "--database-url", copy],
-  ];
-  for (const args of commands) {
-    const { code, stdout, stderr } = await runBinary(args, { DATABASE_URL: link });
-    expect([args, code, stdout]).toEqual([args, 1, ""]);
-    expect(stderr).toContain("the file has 2 names (hard links), and another process has it open");
-  }
+  const why = "the file has 2 names (hard links), and another process has it open";
+  for (const command of [
+    `backup ${copy}`,
+    "token create b",
+    `restore ${link} --database-url ${copy}`,
+  ])
+    expect(await failureOf(runBinary(command.split(" "), { DATABASE_URL: link }))).toContain(why);
   // By the name that the server uses, they succeed.
   const own = await runBinary(["check"], { DATABASE_URL: server.database });
   expect([own.code, own.stdout]).toEqual([0, "ok\n"]);
@@ -127,12 +119,8 @@ testIf(tiny !== null)("commands print one line and create nothing on a full disk
   fillDisk(disk.at("filler"));
   for (const line of ["a.db token create a", "a.db check", "a.db serve", "new.db serve"]) {
     const [file = "", ...args] = line.split(" ");
-    const { code, stderr } = await runBinary(args, { DATABASE_URL: disk.at(file), PORT: "0" });
-    expect([line, code, stderr]).toEqual([
-      line,
-      1,
-      `Cannot open ${disk.at(file)}: the disk is full\n`,
-    ]);
+    const why = await failureOf(runBinary(args, { DATABASE_URL: disk.at(file), PORT: "0" }));
+    expect(why).toBe(`Cannot open ${disk.at(file)}: the disk is full\n`);
   }
   expect(readdirSync(disk.path)).not.toContain("new.db");
 });
@@ -153,3 +141,69 @@ testIf(tiny !== null)("health is 503 when the disk has room for a page only", as
   await untilHealth(server, 200);
   expect((await create()).status).toBe(201);
 });
+
+/** Runs a command under strace. @returns its syncs and renames in this directory, in order */
+async function traceNames(
+  directory: string,
+  args: readonly string[],
+  options: readonly string[] = [],
+): Promise<string[]> {
+  const trace = join(directory, "trace");
+  const calls = "trace=fsync,fdatasync,link,linkat,rename,renameat,renameat2";
+  const strace = ["strace", "-f", "-y", "-s", "500", "-e", calls, "-o", trace, ...options];
+  const env = { DATABASE_URL: join(directory, "sync.db") };
+  const { code, stderr } = await runProgram([...strace, binary, ...args], { env });
+  expect(code, stderr).toBe(0);
+  const shown = (path = "") =>
+    path.replace(directory, ".").replace(/\.user-api-\d+-[0-9a-f]{8}\./, ".*.");
+  return (await Bun.file(trace).text()).split("\n").flatMap((line) => {
+    const [, synced] = /sync\(\d+<(.*)>\) += 0$/.exec(line) ?? [];
+    if (synced !== undefined) return [`sync ${shown(synced)}`];
+    const [, from, to] = /(?:link|rename)\w*\(.*?"(.*?)".*"(.*?)".* = 0$/.exec(line) ?? [];
+    return from === undefined ? [] : [`name ${shown(from)} ${shown(to)}`];
+  });
+}
+
+testIf(!skipTraced)(
+  "backup, copy, restore and export sync a file before it gets its name, also without hard links, and its directory after, also a new one",
+  async () => {
+    using place = makeDirectory();
+    const { at, path: directory } = place;
+    const run = (command: string, ...paths: string[]) =>
+      traceNames(directory, [...command.split(" "), ...paths]);
+    await run("token create a");
+    const withoutLinks = ["-e", "inject=link,linkat:error=EPERM"];
+    for (const [name, command, options] of [
+      ["b.db", ["backup"], []],
+      ["c.db", ["backup"], withoutLinks],
+      ["d.db", ["copy", "--to"], []],
+    ] as const) {
+      const made = await traceNames(directory, [...command, at(name)], options);
+      const partial = `./${name}.*.partial/new.db`;
+      expect(made.slice(-3)).toEqual([`sync ${partial}`, `name ${partial} ./${name}`, "sync ."]);
+    }
+    const restore = await run("restore", at("b.db"));
+    expect(restore.slice(0, -2)).toContain("sync ./sync.db.*.partial/new.db");
+    expect(restore.slice(-2)).toEqual(["name ./sync.db.*.partial/new.db ./sync.db", "sync ."]);
+    for (const [name, ...command] of [
+      ["token", "create", "a"],
+      ["restore", at("b.db")],
+    ]) {
+      const created = await run(`${name}`, ...command, "--database-url", at(`${name}/new/a.db`));
+      expect(created.slice(0, 2)).toEqual([`sync ./${name}`, "sync ."]);
+    }
+    const output = await run("export users --output", at("u.csv"));
+    const named = (name: string) => [
+      `sync ${name}.*.partial`,
+      `name ${name}.*.partial ${name}`,
+      "sync .",
+    ];
+    const exported = named("./u.csv");
+    expect(output.slice(-6)).toEqual([...exported, ...named("./u.csv.sha256")]);
+    // A link is followed: the file and its directory are synced, not those of the link.
+    mkdirSync(at("links"));
+    symlinkSync(at("u.csv"), at("links/u.csv"));
+    const followed = await run("export users --force --output", at("links/u.csv"));
+    expect(followed.slice(-6, -3)).toEqual(exported);
+  },
+);

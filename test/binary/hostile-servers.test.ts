@@ -1,6 +1,14 @@
-// Servers that are no PostgreSQL and no S3, or lie: commands end soon with one line, and follow nothing that they say.
+// Servers that are no PostgreSQL and no S3, or lie, and archives whose objects were changed: commands end soon, with one
+// line, in little memory, write nothing but the database, and follow nothing that they are told. What else a server of S3
+// can do wrong is in test/object-storage/s3.test.ts, and objects that lack bytes, or have others, are in
+// test/sqlite/archive/damage.test.ts.
 import { expect } from "bun:test";
 import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { decodeJson, encodeJson } from "../../src/sqlite/archive/format.ts";
+import { type S3Server, startS3Server } from "../object-storage/s3-server.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { createUser, makePlace, stop, token, urlOf } from "./archived-place.ts";
 import { escapes, expectHarmless, forEachInput, makePicker, startAnswering } from "./hostile.ts";
 import { test } from "./on-binary.ts";
 
@@ -76,73 +84,132 @@ test("commands end with one line when another PostgreSQL answers", async () => {
   });
 });
 
-const entry = (name: string) =>
-  `<Contents><Key>${name}</Key><LastModified>${escapes}</LastModified><Size>9</Size></Contents>`;
-const list = (content: string) => `<ListBucketResult>${content}</ListBucketResult>`;
-const more = "<IsTruncated>true</IsTruncated><NextContinuationToken>a</NextContinuationToken>";
-const entities = Array.from(
-  { length: 9 },
-  (_, at) => `<!ENTITY e${at + 1} "${`&e${at};`.repeat(10)}">`,
-);
-const bodies: readonly string[] = [
-  ...["", "<html></html>", noise, "<ListBucketResult><Contents><Key>a"],
-  ...["SlowDown", "NoSuchKey", "PreconditionFailed", escapes].map(
-    (code) => `<Error><Code>${code}</Code><Message>${escapes}</Message></Error>`,
-  ),
-  `<!DOCTYPE a [<!ENTITY e0 "${noise}">${entities.join("")}]>${list(entry("&e9;"))}`,
-  `<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>${list(entry("bases/&x;"))}`,
-  ...["<Contents>".repeat(1e5), `<a ${'b="c" '.repeat(1e5)}/>`, "<KeyCount>9</KeyCount>"].map(list),
-  ...[more + entry("generations/00000001"), more, "<IsTruncated>true</IsTruncated>"].map(list),
-  list(entry("a".repeat(1e7))),
-  list(entry("log/00000001/0000000/01").repeat(1e5)),
-  list(["../x", "/etc/passwd", "bases/../../x", "%2e%2e/x", escapes, ""].map(entry).join("")),
-  list(entry(`generations/${"9".repeat(20)}`) + entry(`bases/00000001-${"9".repeat(20)}`)),
-];
-const headers = [
-  ...["", "", "", "Content-Encoding: gzip", "Content-Encoding: br", `Server: ${escapes}`],
-  ...["Retry-After: 99999999", "Connection: upgrade\r\nUpgrade: x", `x: ${"y".repeat(1e6)}`],
-  ...["Content-Length: 7", "Transfer-Encoding: chunked\r\n\r\n7fffffff"],
-].map((header) => header && `${header}\r\n`);
-const statuses = [
-  100, 101, 199, 200, 200, 200, 200, 200, 200, 200, 204, 206, 301, 302, 304, 307, 308, 400, 401,
-  403, 404, 409, 412, 416, 429, 500, 501, 503, 999,
-];
-
-function answerOfS3(seed: number, elsewhere: string) {
-  const { pick } = makePicker(seed);
-  const body = pick(bodies);
-  const bytes = Buffer.byteLength(body);
-  const length = `Content-Length: ${pick([bytes, bytes, bytes, 5, bytes + 99, 1e15, -1, "many"])}`;
-  const rest = pick(["", `${length}\r\n`]) + pick(headers);
-  const head = `HTTP/1.1 ${pick(statuses)} x\r\nETag: "a"\r\nLocation: http://${elsewhere}/\r\n`;
-  const answer = Buffer.from(`${head}${rest}\r\n${body}`);
-  return { first: answer, later: answer, after: pick(["end", "silence", "drip", "pour"] as const) };
-}
-
 const archiveCommands = [
   ...["archive check", "archive list", "restore --from s3://bucket", "archive promote", "serve"],
   "serve --standby",
 ];
+const redirects = [301, 302, 303, 307, 308, 200];
 
-test("commands end with one line when another object storage answers", async () => {
+test("commands do not follow a redirect of an object storage, and print nothing that a terminal obeys", async () => {
   // Whoever is sent to another server would give it the credentials.
   const nothing = new Uint8Array();
   await using elsewhere = await startAnswering({ first: nothing, later: nothing, after: "end" });
-  await forEachInput(JOBS, seeds, async (seed) => {
-    await using server = await startAnswering(answerOfS3(seed, elsewhere.host));
-    const args = `${archiveCommands[seed % archiveCommands.length]}`.split(" ");
+  await forEachInput(
+    JOBS,
+    redirects.flatMap((status) => archiveCommands.map((args) => ({ status, args }))),
+    async ({ status, args }) => {
+      const body = `<Error><Code>${escapes}</Code><Message>${escapes}</Message></Error>`;
+      const answer = Buffer.from(
+        `HTTP/1.1 ${status} x\r\nLocation: http://${elsewhere.host}/\r\nContent-Encoding: gzip\r\n\r\n${body}`,
+      );
+      await using server = await startAnswering({ first: answer, later: answer, after: "end" });
+      await expectHarmless({
+        what: `${status} of S3`,
+        args: args.split(" "),
+        // A standby waits for an archive.
+        codes: args.includes("--standby") ? [0, 1] : [1],
+        made: /^a\.db/,
+        env: {
+          ...{ ARCHIVE_URL: "s3://bucket", ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing" },
+          ...{ S3_ENDPOINT: `http://${server.host}`, S3_REGION: "us-east-1" },
+          ...{ S3_ACCESS_KEY_ID: "key", S3_SECRET_ACCESS_KEY: "hidden" },
+        },
+      });
+    },
+  );
+  expect(elsewhere.connections()).toBe(0);
+});
+
+/** Numbers, texts and values that no archive has. */
+const strange: readonly unknown[] = [
+  ...[-1, 0.5, 1e15, 1e300, null, "../../../escaped", "", [], {}],
+  { generation: 1e9, number: -1 },
+  [{ bytes: 1e15, sha256: "" }],
+];
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** Changes the bodies of some objects. @param bomb expands to 500 MB @returns what was changed */
+function mutate(seed: number, objects: S3Server["objects"], bomb: Uint8Array): string {
+  const { pick } = makePicker(seed);
+  const keys = [...objects.keys()].sort();
+  const pickKey = (pattern: RegExp) => pick(keys.filter((key) => pattern.test(key)));
+  const [key, other, segment] = [pickKey(/^/), pickKey(/^/), pickKey(/^shop.log/)];
+  const record = pickKey(/^shop.(generations|bases|heartbeats)/);
+  const bodyOf = (of: string) => Buffer.from(objects.get(of)?.body ?? []);
+  const body = bodyOf(key);
+  const set = (at: string, bytes: Uint8Array) =>
+    objects.set(at, {
+      body: bytes,
+      tag: `"${Bun.hash(bytes)}"`,
+      modified: new Date().toISOString(),
+    });
+
+  /** Changes what an object begins with, and its hash. @param rest what comes then */
+  function changeJson(at: string, change: (json: Json) => Json, rest?: Uint8Array): void {
+    const old = bodyOf(at);
+    const length = old.indexOf(10, old.indexOf(10) + 1) + 1;
+    const json = change(decodeJson<Json>(at, old.subarray(0, length)));
+    set(at, Buffer.concat([encodeJson(json), rest ?? old.subarray(length)]));
+  }
+
+  const changeValue = (json: Json) => ({ ...json, [pick(Object.keys(json))]: pick(strange) });
+  const sha256 = new Bun.CryptoHasher("sha256").update(bomb).digest("hex");
+  const bytes = pick([100, 8_000_000, 1e9]);
+  const ways: Readonly<Record<string, () => unknown>> = {
+    extend: () => set(key, Buffer.concat([body, new Uint8Array(40_000_000)])),
+    swap() {
+      set(key, bodyOf(other));
+      set(other, body);
+    },
+    replay: () => set(segment.replace(/\d{2}$/, "19"), bodyOf(segment)),
+    remove: () => objects.delete(key),
+    record: () => changeJson(record, changeValue),
+    segment: () => changeJson(segment, changeValue),
+    bomb: () => changeJson(segment, (json) => ({ ...json, bytes, sha256 }), bomb),
+    names() {
+      for (const name of ["../x", "log/1/../../x", `log/00000001/0000000/${"9".repeat(20)}`])
+        set(`shop/${name}`, body);
+    },
+  };
+  // Records have the most values. The numbers of ways and readers have no common divisor.
+  const names = [...Object.keys(ways), "record"];
+  const way = `${names[seed % names.length]}`;
+  ways[way]?.();
+  return `${way} ${key} ${segment} ${record}`;
+}
+
+const readers = ["restore --from", "archive check --archive-url", "serve --archive-url"];
+
+test("commands end with one line when archives were changed", async () => {
+  const settings = { ARCHIVE_URL: "s3://bucket/shop", ARCHIVE_COMMIT: "sync" };
+  await using origin = await makePlace(settings);
+  for (let start = 0; start < 2; start += 1) {
+    const server = origin.start();
+    const url = await urlOf(server);
+    for (let at = 0; at < 5; at += 1) await createUser(url);
+    await stop(server);
+  }
+  const bomb = Bun.zstdCompressSync(new Uint8Array(500e6));
+  await forEachInput(16, [...Array(64).keys()], async (seed) => {
+    await using storage = await startS3Server();
+    using directory = makeDirectory();
+    for (const [key, object] of origin.storage.objects) storage.objects.set(key, object);
+    const what = mutate(seed, storage.objects, bomb);
+    // The same objects in a directory.
+    const isInDirectory = seed % 4 === 3;
+    for (const [key, { body }] of isInDirectory ? storage.objects : [])
+      if (!key.includes("..")) await Bun.write(join(directory.path, key), body);
+    const url = isInDirectory ? `file://${directory.at("shop")}` : settings.ARCHIVE_URL;
     await expectHarmless({
-      what: `answer ${seed} of S3`,
-      args,
-      // A standby waits for an archive.
-      codes: args.includes("--standby") ? [0, 1] : [1],
-      made: /^a\.db/,
+      what: `${seed}: ${what}`,
+      args: `${readers[seed % readers.length]} ${url}`.split(" "),
       env: {
-        ...{ ARCHIVE_URL: "s3://bucket", ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing" },
-        ...{ S3_ENDPOINT: `http://${server.host}`, S3_REGION: "us-east-1" },
-        ...{ S3_ACCESS_KEY_ID: "key", S3_SECRET_ACCESS_KEY: "hidden" },
+        ...storage.environment,
+        ...{ ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing", API_TOKEN: token },
       },
+      codes: [0, 1],
+      made: /^a\.db/,
     });
   });
-  expect(elsewhere.connections()).toBe(0);
 });

@@ -28,9 +28,8 @@ interface Run {
   readonly maxLines?: number;
   /** What the command may write in its directory. */
   readonly made?: RegExp;
-  /** Puts files into the directory before the command starts, and while it runs. */
+  /** Puts files into the directory before the command starts. */
   readonly prepare?: (directory: string) => unknown;
-  readonly meanwhile?: (directory: string) => void;
 }
 
 function treeOf(directory: string): string[] {
@@ -42,7 +41,7 @@ function treeOf(directory: string): string[] {
 
 /** Runs a command in a directory: it ends soon, says one line, and does nothing else. */
 export async function expectHarmless(run: Run): Promise<void> {
-  const { what, args, env, codes = [1], maxLines = 1, made = /^$/, prepare, meanwhile } = run;
+  const { what, args, env, codes = [1], maxLines = 1, made = /^$/, prepare } = run;
   using at = makeDirectory();
   const [data, elsewhere, trace] = [at.at("data"), at.at("elsewhere"), at.at("trace")];
   for (const each of [data, elsewhere]) mkdirSync(each);
@@ -58,14 +57,12 @@ export async function expectHarmless(run: Run): Promise<void> {
   using memory = watchPeakMemory(child.pid);
   const busy = Math.max(1, (loadavg()[0] ?? 0) / availableParallelism());
   const timer = setTimeout(() => child.kill("SIGKILL"), MAX_MS * busy);
-  const planting = setInterval(() => meanwhile?.(data), 1);
   // If it serves, a request must not end it either.
   const url = await child.listening;
   if (url !== null) await fetch(`${url}/api/v1/health`);
   child.kill(url === null ? "SIGCONT" : "SIGTERM");
   const { code, stdout, stderr } = await child.ended;
   clearTimeout(timer);
-  clearInterval(planting);
   const message = `${what}: ${args.join(" ")}: ${stdout.slice(0, 999)}${stderr.slice(0, 999)}`;
   expect(codes, message).toContain(code);
   expect(stderr.split("\n").length - 1, message).toBeWithin(code === 0 ? 0 : 1, maxLines + 1);
@@ -111,8 +108,8 @@ export interface Answer {
   readonly first: Uint8Array;
   /** Sent whenever it has sent more. */
   readonly later: Uint8Array;
-  /** What comes after an answer: the end, silence, or the last byte of it, or all of it, again and again. */
-  readonly after: "end" | "silence" | "drip" | "pour";
+  /** What comes after an answer: the end, silence, or the last byte of it again and again. */
+  readonly after: "end" | "silence" | "drip";
 }
 
 /** A server that answers everybody in the same way. */
@@ -129,10 +126,7 @@ export async function startAnswering({ first, later, after }: Answer) {
       socket.write(bytes);
       if (!isLast || after === "silence") return;
       if (after === "end") return void socket.end();
-      const rest = after === "drip" ? bytes.subarray(-1) : bytes;
-      const timer = setInterval(() => {
-        while (socket.writable && socket.write(rest) && after === "pour");
-      }, 20);
+      const timer = setInterval(() => socket.write(bytes.subarray(-1)), 20);
       socket.on("close", () => clearInterval(timer));
     });
   });

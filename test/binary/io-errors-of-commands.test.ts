@@ -1,20 +1,19 @@
 // Makes the first, second, third … system call of each kind fail while a program starts, stops, checks or backs up. It
 // must do its work, or exit with one error line and leave nothing behind.
-import { describe } from "bun:test";
-import { readdirSync } from "node:fs";
+import { afterAll, beforeAll, describe } from "bun:test";
+import { copyFileSync, readdirSync } from "node:fs";
 import { newToken } from "../../src/domain/token.ts";
 import { newEmail, newUser } from "../http/make.ts";
-import { sendCall, startReplica, type TestServer } from "../http/server.ts";
-import { makeDirectory } from "../support/directory.ts";
+import { sendCall, startReplica, startServer, type TestServer } from "../http/server.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { binary, startProgram } from "../support/program.ts";
 import { untilHealth } from "./disk.ts";
 import {
   acknowledgeUser,
-  type Base,
-  copyBase,
   failEachCall,
   faultOf,
   findLost,
+  importUsers,
   isIntact,
   type Kind,
   map,
@@ -25,18 +24,10 @@ import {
   open,
   read,
   truncate,
-  useBase,
   writing,
 } from "./io-errors.ts";
 import { test } from "./on-binary.ts";
-import {
-  type Fault,
-  inject,
-  readInjected,
-  runWithFault,
-  skipTraced,
-  startOptionsOf,
-} from "./strace.ts";
+import { inject, readInjected, runWithFault, skipTraced, startOptionsOf } from "./strace.ts";
 
 /** Calls on all files, because the name of a backup's temporary file is unknown. */
 const ofBackup: readonly Kind[] = [
@@ -48,6 +39,26 @@ const ofBackup: readonly Kind[] = [
 ];
 const opening = [...writing, truncate, open, map];
 
+const USERS = 60;
+
+/** @returns a server that was killed: the last writes are in the write-ahead log */
+async function makeBase(): Promise<TestServer> {
+  const server = await startServer();
+  await importUsers(server.database, USERS);
+  await server.restart();
+  for (let id = 1; id <= USERS; id += 8)
+    await server.call("PATCH", `/users/${id}`, { body: { name: "In the log" } });
+  await server.stop("SIGKILL");
+  return server;
+}
+
+function copyBase({ database }: TestServer, directory: TemporaryDirectory): string {
+  const path = directory.at("test.db");
+  // Not the shared memory: the first process that opens the database creates it.
+  for (const suffix of ["", "-wal"]) copyFileSync(database + suffix, path + suffix);
+  return path;
+}
+
 /** A program that fails must exit with 1, and print one line that does not call a whole file damaged. @returns violations */
 function problemsOfEnd(code: number | null, stderr: string): string[] {
   const isClear = /^Cannot (?!.*(?:damage|malformed|not a database|check failed)).+\n$/.test(
@@ -57,11 +68,11 @@ function problemsOfEnd(code: number | null, stderr: string): string[] {
   return [`exit code ${code}: ${stderr.slice(0, 500)}`];
 }
 
-async function attemptShutdown(base: Base, kind: Kind, when: string): Promise<Outcome> {
+async function attemptShutdown(base: TestServer, kind: Kind, when: string): Promise<Outcome> {
   using directory = makeDirectory();
   const database = copyBase(base, directory);
-  const server = await startReplica(database, {}, base.tokens);
-  const acknowledged = nothingAcknowledged(base.users);
+  const server = await startReplica(database, {}, base);
+  const acknowledged = nothingAcknowledged(USERS);
   for (let user = 0; user < 3; user += 1) {
     acknowledgeUser(acknowledged, await newUser(server));
   }
@@ -73,41 +84,31 @@ async function attemptShutdown(base: Base, kind: Kind, when: string): Promise<Ou
   return { injected, problems: [...problemsOfEnd(code, stderr), ...lost] };
 }
 
-/** Starts the program under strace, and waits until it listens or has exited: then its URL is `null`. */
-async function startWithFault(fault: Fault, trace: string, env: Record<string, string>) {
-  // -D: the program is our own child, so that our signal is for it.
-  const command = ["strace", "-D", ...startOptionsOf(fault, trace), binary, "serve"];
-  const child = startProgram(command, { env });
-  const url = await child.listening;
-  const { code, stderr } = url === null ? await child.ended : { code: null, stderr: "" };
-  return {
-    url,
-    code,
-    stderr,
-    /** Ends the program. @returns the calls that failed */
-    async end() {
-      child.kill("SIGKILL");
-      const lastLine = new RegExp(`^${child.pid} .*\\+\\+\\+ (?:exited|killed) .*$`, "m");
-      for (;;) {
-        const text = await Bun.file(trace).text();
-        if (lastLine.test(text)) return readInjected(text);
-        await Bun.sleep(2);
-      }
-    },
-  };
+/** @returns the calls that failed, when strace has seen the end of the program */
+async function untilTraced(trace: string, pid: number): Promise<string[]> {
+  const lastLine = new RegExp(`^${pid} .*\\+\\+\\+ (?:exited|killed) .*$`, "m");
+  for (;;) {
+    const text = await Bun.file(trace).text();
+    if (lastLine.test(text)) return readInjected(text);
+    await Bun.sleep(2);
+  }
 }
 
 /** @param base `null` for a database that does not exist yet */
-async function attemptStart(base: Base | null, kind: Kind, when: string): Promise<Outcome> {
+async function attemptStart(base: TestServer | null, kind: Kind, when: string): Promise<Outcome> {
   using directory = makeDirectory();
   const database = base === null ? directory.at("test.db") : copyBase(base, directory);
+  const trace = directory.at("trace");
   const token = newToken();
   const env = { DATABASE_URL: database, PORT: "0", API_TOKEN: token, PATH: Bun.env["PATH"] ?? "" };
-  const acknowledged = nothingAcknowledged(base?.users ?? 0);
+  const acknowledged = nothingAcknowledged(base === null ? 0 : USERS);
   const problems: string[] = [];
-  const fault = faultOf(kind, when, database);
-  const { url, code, stderr, end } = await startWithFault(fault, directory.at("trace"), env);
+  // -D: the program is our own child, so that our signal is for it.
+  const options = startOptionsOf(faultOf(kind, when, database), trace);
+  const child = startProgram(["strace", "-D", ...options, binary, "serve"], { env });
+  const url = await child.listening;
   if (url === null) {
+    const { code, stderr } = await child.ended;
     // SQLite forgets the I/O error of a file when it reads behind the end, as in an empty one.
     const shown = base === null ? stderr.replace(": the file is damaged", "") : stderr;
     problems.push(...problemsOfEnd(code, shown));
@@ -121,56 +122,62 @@ async function attemptStart(base: Base | null, kind: Kind, when: string): Promis
       problems.push(messageOf(error));
     }
   }
-  const injected = await end();
+  child.kill("SIGKILL");
+  const injected = await untilTraced(trace, child.pid);
   problems.push(...(await findLost(database, acknowledged)));
   return { injected, problems };
 }
 
-async function attemptCheck({ database }: TestServer, kind: Kind, when: string): Promise<Outcome> {
-  const result = await runWithFault(faultOf(kind, when, database), database, ["check"]);
-  const { code, stdout, stderr, injected } = result;
-  const problems = problemsOfEnd(code, stderr);
-  if (code === 0 && stdout !== "ok\n") problems.push(`it prints ${stdout}`);
-  return { injected, problems };
-}
-
-async function attemptBackup({ database }: TestServer, kind: Kind, when: string): Promise<Outcome> {
+/** Runs `check`, or `backup`. */
+async function attemptCommand(
+  { database }: TestServer,
+  name: string,
+  kind: Kind,
+  when: string,
+): Promise<Outcome> {
   using target = makeDirectory();
   const copy = target.at("copy.db");
-  const result = await runWithFault(faultOf(kind, when, database), database, ["backup", copy]);
-  const { code, stderr, injected } = result;
+  const isBackup = name === "backup";
+  const args = isBackup ? [name, copy] : [name];
+  const result = await runWithFault(faultOf(kind, when, database), database, args);
+  const { code, stdout, stderr, injected } = result;
   // The dynamic loader reads libraries with the same system call before the program starts.
   if (injected.some((call) => /\.so[.\d]* at /.test(call))) return { injected, problems: [] };
   // The journal of the copy is closed before SQLite can be asked for its error.
   const isJournal = injected.some((call) => call.includes("-journal"));
   const shown = isJournal ? stderr.replace(": database disk image is malformed", "") : stderr;
   const problems = problemsOfEnd(code, shown);
+  if (code === 0 && !(isBackup ? isIntact(copy) : stdout === "ok\n"))
+    problems.push(`it succeeds, but: ${stdout}`);
   const left = readdirSync(target.path);
-  if (code === 0 && !isIntact(copy)) problems.push("the copy is damaged");
-  if (left.length > (code === 0 ? 1 : 0)) problems.push(`it leaves ${left}`);
+  if (left.length > (isBackup && code === 0 ? 1 : 0)) problems.push(`it leaves ${left}`);
   return { injected, problems };
 }
 
-describe.skipIf(skipTraced)("with 60 users", () => {
-  const base = useBase(60, true);
+describe.skipIf(skipTraced)(`with ${USERS} users`, () => {
+  let base: TestServer;
+  beforeAll(async () => {
+    base = await makeBase();
+  });
+  afterAll(() => base[Symbol.asyncDispose]());
 
   test("serve starts or prints one error line when a system call fails on a new database", () =>
     failEachCall("first start", opening, (...fault) => attemptStart(null, ...fault)));
 
   test("serve starts or prints one error line when a system call fails after a crash", () =>
-    failEachCall("start", opening, (...fault) => attemptStart(base(), ...fault)));
+    failEachCall("start", opening, (...fault) => attemptStart(base, ...fault)));
 
   test("serve keeps every acknowledged write when a system call fails during shutdown", () =>
-    failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base(), ...f)));
+    failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base, ...f)));
 
   test.each([
-    ["check succeeds or prints one error line", [read, open, map], attemptCheck],
-    ["backup leaves a complete copy or none", ofBackup, attemptBackup],
-  ] as const)("%s when a system call fails", async (what, kinds, attempt) => {
+    ["check", "succeeds or prints one error line", [read, open, map]],
+    ["backup", "leaves a complete copy or none", ofBackup],
+  ] as const)("%s %s when a system call fails", async (name, _, kinds) => {
     using directory = makeDirectory();
-    await using server = await startReplica(copyBase(base(), directory), {}, base().tokens);
+    await using server = await startReplica(copyBase(base, directory), {}, base);
     await newUser(server);
-    await failEachCall(what, kinds, (...fault) => attempt(server, ...fault));
+    await failEachCall(name, kinds, (...fault) => attemptCommand(server, name, ...fault));
     // The server must still work after a command failed next to it.
     await untilHealth(server, 200);
     await newUser(server);

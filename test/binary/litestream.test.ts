@@ -3,8 +3,8 @@ import { expect } from "bun:test";
 import { existsSync, mkdirSync, rmSync } from "node:fs";
 import { parsedLines } from "../cli/harness.ts";
 import { readYaml } from "../deploy/yaml.ts";
-import { makeDirectory } from "../support/directory.ts";
-import { binary, type Running, runBinary, runProgram, startProgram } from "../support/program.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { binary, type Running, runBinary, startProgram } from "../support/program.ts";
 import { createUser, token, until, urlOf } from "./archived-place.ts";
 import { testIf } from "./on-binary.ts";
 
@@ -17,33 +17,28 @@ function countUploads(replication: Running): number {
 }
 
 /** Litestream with the recipe, but for the paths and the kind of the replica. */
-async function makeWorld(directory: string) {
-  const data = `${directory}/data`;
-  const database = `${data}/user-api.db`;
-  const config = `${directory}/litestream.json`;
+async function makeWorld({ at }: TemporaryDirectory) {
+  const database = at("data/user-api.db");
   const { dbs, ...recipe } = await readYaml("litestream.yml");
-  const replica = {
-    type: "file",
-    path: `${directory}/replica`,
-    "sync-interval": dbs[0].replica["sync-interval"],
+  const interval = { "sync-interval": dbs[0].replica["sync-interval"] };
+  const db = {
+    ...dbs[0],
+    path: database,
+    replica: { type: "file", path: at("replica"), ...interval },
   };
   // JSON is YAML.
-  await Bun.write(
-    config,
-    JSON.stringify({ ...recipe, dbs: [{ ...dbs[0], path: database, replica }] }),
-  );
-  mkdirSync(data);
-
+  await Bun.write(at("config"), JSON.stringify({ ...recipe, dbs: [db] }));
+  mkdirSync(at("data"));
+  const start = (command: string, ...args: string[]) =>
+    startProgram([litestream, command, "-config", at("config"), ...args], { env: environment });
   return {
     database,
-    loseData() {
-      rmSync(data, { recursive: true });
-      mkdirSync(data);
+    replicate: () => start("replicate"),
+    async restoreAnew() {
+      rmSync(at("data"), { recursive: true });
+      mkdirSync(at("data"));
+      expect((await start("restore", database).ended).code).toBe(0);
     },
-    replicate: () =>
-      startProgram([litestream, "replicate", "-config", config], { env: environment }),
-    restore: () =>
-      runProgram([litestream, "restore", "-config", config, database], { env: environment }),
     serve: () =>
       startProgram([binary, "serve"], {
         env: { DATABASE_URL: database, PORT: "0", API_TOKEN: token },
@@ -58,7 +53,7 @@ async function storedIds(database: string): Promise<number[]> {
 
 testIf(litestream !== "")("Litestream restores what it has uploaded", async () => {
   using directory = makeDirectory();
-  const world = await makeWorld(directory.path);
+  const world = await makeWorld(directory);
   const server = world.serve();
   const url = await urlOf(server);
   const replication = world.replicate();
@@ -75,8 +70,7 @@ testIf(litestream !== "")("Litestream restores what it has uploaded", async () =
   server.kill("SIGKILL");
   replication.kill("SIGKILL");
   await Promise.all([...clients, server.ended, replication.ended]);
-  world.loseData();
-  expect((await world.restore()).code).toBe(0);
+  await world.restoreAnew();
   expect((await runBinary(["check", "--database-url", world.database])).stdout).toBe("ok\n");
   const ids = await storedIds(world.database);
   expect(ids).toEqual(Array.from({ length: ids.length }, (_, at) => at + 1));
@@ -91,7 +85,6 @@ testIf(litestream !== "")("Litestream restores what it has uploaded", async () =
   expect((await nextServer.ended).code).toBe(0);
   next.kill("SIGTERM");
   expect((await next.ended).code).toBe(0);
-  world.loseData();
-  expect((await world.restore()).code).toBe(0);
+  await world.restoreAnew();
   expect(await storedIds(world.database)).toEqual([...ids, json.data.id]);
 });

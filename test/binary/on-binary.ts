@@ -1,8 +1,17 @@
-import { test as testAlways } from "bun:test";
-import { binary } from "../support/program.ts";
+/** Tests of the compiled program, which are skipped without one. */
+import { expect, test as testAlways } from "bun:test";
+import { binary, type Outcome } from "../support/program.ts";
 
-/** A test of the compiled program: it is skipped without one. */
-export const test = testAlways.if(binary !== "");
+/** If a condition holds. Concurrent, as most wait for programs. */
+export const testIf = (condition: boolean) => testAlways.concurrent.if(binary !== "" && condition);
 
-/** The same, if a condition holds as well. Bun cannot chain conditions. */
-export const testIf = (condition: boolean) => testAlways.if(binary !== "" && condition);
+export const test = testIf(true);
+
+export const isRoot: boolean = process.getuid?.() === 0;
+
+/** Expects that a program exits with 1, and says why in one line. @returns the line */
+export async function failureOf(running: Promise<Outcome>): Promise<string> {
+  const { code, stderr } = await running;
+  expect([code, stderr]).toEqual([1, expect.stringMatching(/^.+\n$/)]);
+  return stderr;
+}

@@ -121,7 +121,7 @@ testIf(isLong && process.getuid?.() === 0 && existsSync(MEMORY_GROUPS)).each([
   ["handshakes", 6_000, unfinishedHello, tls],
 ] as const)("128 MiB suffice for many unfinished %s", async (_, count, bytes, settings) => {
   using directory = makeDirectory();
-  const group = `${MEMORY_GROUPS}/user-api-test-${process.pid}`;
+  const group = `${MEMORY_GROUPS}/user-api-test-${process.pid}-${count}`;
   mkdirSync(group);
   writeFileSync(`${group}/memory.limit_in_bytes`, `${2 ** 27}`);
   const server = startAfter(`echo $$ > ${group}/cgroup.procs`, {

@@ -1,21 +1,24 @@
-// Files hold personal data, and a lock on them stops the server: only the user of the program may read them, whatever
-// the umask of the shell is.
+// Files hold personal data, and a lock on them stops the server: only the user of the program may read them, whatever the
+// umask of the shell is. In a directory such as /tmp, other users can put links, and files next to a database.
 import { expect } from "bun:test";
 import {
   chmodSync,
   chownSync,
+  existsSync,
+  lchownSync,
   mkdirSync,
   readdirSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { asNobody } from "../postgres/instance.ts";
-import { makeDirectory } from "../support/directory.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { fillDatabase } from "../support/fill.ts";
-import { binary, type Outcome, runBinary, runProgram, startProgram } from "../support/program.ts";
+import { binary, runBinary, runProgram, startProgram } from "../support/program.ts";
 import { urlOf } from "./archived-place.ts";
-import { test, testIf } from "./on-binary.ts";
+import { failureOf, isRoot, test, testIf } from "./on-binary.ts";
 
 function withOpenUmask(...args: string[]): string[] {
   return ["sh", "-c", 'umask 0; exec "$@"', "sh", binary, ...args];
@@ -56,17 +59,16 @@ test("only the owner can read the files that a server and commands write", async
   expect(files.length).toBeGreaterThan(8);
 });
 
-const onRoot = testIf(process.getuid?.() === 0);
+const onRoot = testIf(isRoot);
 
-function runAsNobody(
-  command: readonly string[],
-  env: Readonly<Record<string, string>> = {},
-): Promise<Outcome> {
-  return runProgram(asNobody(command), { env: { PATH: Bun.env["PATH"], ...env } });
-}
+const runAsNobody = (command: string, env: Readonly<Record<string, string>> = {}) =>
+  runProgram(asNobody([binary, ...command.split(" ")]), {
+    env: { PATH: Bun.env["PATH"], ...env },
+  });
 
 async function idOfNobody(): Promise<number> {
-  return Number((await runAsNobody(["id", "-u"])).stdout.trim());
+  const { stdout } = await runProgram(asNobody(["id", "-u"]), { env: { PATH: Bun.env["PATH"] } });
+  return Number(stdout.trim());
 }
 
 onRoot("commands say that permission is denied, and name the owner of a file", async () => {
@@ -77,31 +79,25 @@ onRoot("commands say that permission is denied, and name the owner of a file", a
   writeFileSync(`${path}-serving`, "", { mode: 0o600 });
   // A directory that it may not search, or create.
   for (const command of ["check", "export users", "migrate"]) {
-    const args = [binary, ...command.split(" ")];
-    const { code, stderr } = await runAsNobody(args, { DATABASE_URL: path });
-    expect([command, code, stderr]).toEqual([
-      command,
-      1,
-      `Cannot open ${path}: permission denied\n`,
-    ]);
+    const why = await failureOf(runAsNobody(command, { DATABASE_URL: path }));
+    expect(why).toBe(`Cannot open ${path}: permission denied\n`);
   }
   const backups = directory.at("backups");
-  const backingUp = await runAsNobody([binary, "backup", "--directory", backups]);
-  expect(backingUp.stderr).toBe(`Cannot create ${backups}: permission denied\n`);
+  const why = await failureOf(runAsNobody(`backup --directory ${backups}`));
+  expect(why).toBe(`Cannot create ${backups}: permission denied\n`);
 
   const nobody = await idOfNobody();
   for (const name of [directory.path, directory.at("data")]) chownSync(name, nobody, -1);
-  const serve = () => runAsNobody([binary, "serve"], { DATABASE_URL: path, PORT: "0" });
+  const serve = () => failureOf(runAsNobody("serve", { DATABASE_URL: path, PORT: "0" }));
   // As root, other programs create files that everybody can read.
   for (const mode of [0o644, 0o600]) {
     chmodSync(path, mode);
-    const { code, stderr } = await serve();
     const owner = `belongs to user 0 with mode ${mode.toString(8)}`;
-    const why = `permission denied: ${path} ${owner}, and this process runs as user ${nobody}`;
-    expect([code, stderr]).toEqual([1, `Cannot open ${path}: ${why}\n`]);
+    const denied = `permission denied: ${path} ${owner}, and this process runs as user ${nobody}`;
+    expect(await serve()).toBe(`Cannot open ${path}: ${denied}\n`);
   }
   chownSync(path, nobody, -1);
-  expect((await serve()).stderr).toContain(`permission denied: ${path}-serving belongs to user 0`);
+  expect(await serve()).toContain(`permission denied: ${path}-serving belongs to user 0`);
   expect(readdirSync(directory.at("data")).sort()).toEqual(["a.db", "a.db-serving"]);
 });
 
@@ -135,8 +131,107 @@ onRoot("a server of another user opens what root has restored from its archive",
   }
   const marker = `${env.DATABASE_URL}-archive`;
   chownSync(marker, 0, -1);
-  const { code, stderr } = await runAsNobody([binary, "serve"], env);
-  const owner = `${marker} belongs to user 0 with mode 600`;
-  const why = `permission denied: ${owner}, and this process runs as user ${nobody}`;
-  expect([code, stderr]).toEqual([1, `ARCHIVE_URL: ${why}\n`]);
+  const why = `${marker} belongs to user 0 with mode 600, and this process runs as user ${nobody}`;
+  expect(await failureOf(runAsNobody("serve", env))).toBe(
+    `ARCHIVE_URL: permission denied: ${why}\n`,
+  );
+});
+
+/** Neither root nor the owner of a file. */
+const OTHER = 4321;
+
+async function makeFiles(directory: TemporaryDirectory) {
+  const path = directory.at("data/a.db");
+  const backup = directory.at("shared/b.db");
+  mkdirSync(directory.at("shared"));
+  await fillDatabase(path, 2, 1);
+  await runBinary(["backup", backup], { DATABASE_URL: path });
+  return { path, backup };
+}
+
+const run = (command: string, database: string) =>
+  runBinary(command.split(" "), { DATABASE_URL: database, PORT: "0" });
+
+function putForeign(path: string, content = ""): void {
+  writeFileSync(path, content);
+  chownSync(path, OTHER, OTHER);
+}
+
+onRoot("commands fail when a file of another user is next to the database", async () => {
+  using directory = makeDirectory();
+  const { path, backup } = await makeFiles(directory);
+  const copy = directory.at("copy.db");
+  const commands = [
+    ...["check", "export users", "token list", "token create x", "migrate", "serve"],
+    ...[`backup ${copy}`, `restore ${backup} --database-url ${path}`],
+  ];
+  for (const suffix of ["-wal", "-journal"]) {
+    putForeign(backup + suffix, "x".repeat(4200));
+    for (const command of commands)
+      expect(await failureOf(run(command, backup))).toContain(
+        `${suffix} belongs to user ${OTHER}, who`,
+      );
+    // The owner of the database, and its group, may write to the database itself.
+    chownSync(backup, OTHER, OTHER);
+    expect((await run("check", backup)).stderr).not.toContain("belongs to user");
+    chownSync(backup, 0, 0);
+    rmSync(backup + suffix, { force: true });
+  }
+  // Those that `copy` and `backup` do not reject in any case.
+  for (const suffix of ["-serving", "-archive"]) {
+    putForeign(copy + suffix);
+    for (const command of [`copy --to ${copy}`, `backup ${copy}`])
+      expect(await failureOf(run(command, backup))).toContain(
+        `${suffix} belongs to user ${OTHER}, who`,
+      );
+    rmSync(copy + suffix);
+  }
+});
+
+onRoot("restore and migrate do not follow links of another user", async () => {
+  using directory = makeDirectory();
+  const { at } = directory;
+  const { path, backup } = await makeFiles(directory);
+  const database = at("drill/user-api.db");
+  const victim = at("victim");
+  writeFileSync(victim, "precious");
+  mkdirSync(at("drill"));
+  chownSync(at("drill"), OTHER, OTHER);
+  const plant = (target: string, link: string) => {
+    symlinkSync(target, link);
+    lchownSync(link, OTHER, OTHER);
+  };
+  const expectFailure = async (command: string, to: string, why: string) =>
+    expect(await failureOf(run(command, to))).toContain(why);
+  // In place of the database, of its lock file, and of the directory.
+  plant(victim, database);
+  const link = `${database} is a link of user ${OTHER} to a file of another user`;
+  await expectFailure(`restore ${backup}`, database, link);
+  plant(path, at("link.db"));
+  await expectFailure("migrate", at("link.db"), "is a link of user");
+  rmSync(database);
+  plant(at("new"), `${database}-serving`);
+  for (const command of [`restore ${backup}`, "serve"])
+    await expectFailure(command, database, "-serving is a symbolic link");
+  rmSync(`${database}-serving`);
+  plant(at("data"), at("elsewhere"));
+  await expectFailure(`restore ${backup}`, at("elsewhere/a.db"), "a link of");
+  for (const command of [
+    `backup ${at("elsewhere/b.db")}`,
+    `copy --to ${at("elsewhere/b.db")}`,
+    `export users --output ${at("elsewhere/b.csv")}`,
+    `export users --force --output ${at("link.db")}`,
+  ])
+    await expectFailure(command, backup, "is a link of user");
+  expect(await Bun.file(victim).text()).toBe("precious");
+  expect(existsSync(at("new"))).toBe(false);
+  expect(readdirSync(at("drill"))).toEqual([]);
+  // Nor does the database belong to the owner of the directory.
+  expect((await run(`restore ${backup}`, database)).code).toBe(0);
+  expect(statSync(database).uid).toBe(0);
+  // A link of root, and one to a file of the same user, are followed.
+  symlinkSync(path, at("own.db"));
+  expect((await run("check", at("own.db"))).code).toBe(0);
+  chownSync(path, OTHER, OTHER);
+  expect((await run("check", at("link.db"))).code).toBe(0);
 });

@@ -6,11 +6,9 @@ import { makeDirectory } from "../support/directory.ts";
 import { binary, type Running, runBinary } from "../support/program.ts";
 import { createUser, makePlace, stop, token, until, urlOf } from "./archived-place.ts";
 import { fillDisk, mountDisk } from "./disk.ts";
-import { test as onBinary, testIf } from "./on-binary.ts";
+import { failureOf, test, testIf } from "./on-binary.ts";
 
-const test = onBinary.concurrent;
-
-const CLIENTS = 16;
+const CLIENTS = 4;
 
 async function makePair(commit: "sync" | "async" = "sync", seconds = "3") {
   const standby = { STANDBY: "true", TAKEOVER_SECONDS: seconds, ARCHIVE_COMMIT: commit };
@@ -21,8 +19,6 @@ async function makePair(commit: "sync" | "async" = "sync", seconds = "3") {
     run: (name: string, ...args: readonly string[]) =>
       runBinary(args, { ...place.environment, DATABASE_URL: pathOf(name) }),
     start: (name: string) => place.start({ DATABASE_URL: pathOf(name) }),
-    setAside: (name: string) =>
-      readdirSync(place.at(name)).filter((file) => /-diverged-.*Z$/.test(file)),
   };
 }
 
@@ -52,18 +48,18 @@ async function untilFollowing(server: Running, users = 0): Promise<string> {
 }
 
 /** Clients that repeat each write with its key at the one or the other server until it is acknowledged. */
-function write(urls: () => readonly string[]) {
+function write(urls: readonly string[]) {
   let isOver = false;
   const acknowledged = new Map<string, number>();
   const clients = Array.from({ length: CLIENTS }, async (_, client) => {
     for (let count = 0; !isOver; count += 1) {
       const email = `${client}-${count}@example.com`;
       for (let attempt = client; !acknowledged.has(email); attempt += 1) {
-        const url = urls()[attempt % urls().length] ?? "";
+        const url = urls[attempt % urls.length] ?? "";
         const call = { body: { email }, headers: { "idempotency-key": email } };
         const created = await sendCall(url, token, "POST", "/users", call).catch(() => null);
         if (created?.status === 201) acknowledged.set(email, created.json.data.id);
-        else await Bun.sleep(20);
+        else await Bun.sleep(50);
       }
     }
   });
@@ -101,7 +97,7 @@ async function startPair(pair: Pair) {
   const firstUrl = await untilPrimary(first);
   const second = pair.start("second");
   const secondUrl = await untilFollowing(second);
-  const writing = write(() => [firstUrl, secondUrl]);
+  const writing = write([firstUrl, secondUrl]);
   await writing.untilMore();
   return { first, second, writing, feed: await feedOf(second) };
 }
@@ -112,11 +108,11 @@ async function feedOf(server: Running): Promise<string> {
 
 const disk = binary === "" ? null : mountDisk(64 * 2 ** 20);
 
-testIf(disk !== null)("a primary with a full disk hands over, and is promoted back", async () => {
+testIf(disk !== null)("a primary with a full disk hands over, and follows", async () => {
   await using pair = await makePair();
   using place = disk ?? makeDirectory();
   symlinkSync(place.path, pair.at("first"));
-  const { first, second, writing, feed } = await startPair(pair);
+  const { first, second, writing } = await startPair(pair);
   const filler = place.at("filler");
   fillDisk(filler);
   await untilPrimary(second);
@@ -126,34 +122,11 @@ testIf(disk !== null)("a primary with a full disk hands over, and is promoted ba
   rmSync(filler);
   await writing.end();
   await expectAll(await untilFollowing(first, writing.acknowledged.size), writing.acknowledged);
-  const promoted = await pair.run("second", "archive", "promote");
-  expect([promoted.code, promoted.stderr]).toEqual([0, ""]);
-  await untilPrimary(first);
-  await untilFollowing(second);
-  await expectAll(await urlOf(first), writing.acknowledged);
-  expect(await feedOf(first)).toBe(feed);
-});
-
-test("writes go on at the standby when the primary is killed and its disk is lost", async () => {
-  await using pair = await makePair();
-  const { first, second, writing, feed } = await startPair(pair);
-  first.kill("SIGKILL");
-  await first.ended;
-  rmSync(pair.at("first"), { recursive: true });
-  await untilPrimary(second);
-  await writing.untilMore();
-  // The same command: it follows now.
-  const again = pair.start("first");
-  await untilFollowing(again);
-  await writing.end();
-  await expectAll(await untilFollowing(again, writing.acknowledged.size), writing.acknowledged);
-  await expectAll(await urlOf(second), writing.acknowledged);
-  expect(await feedOf(second)).toBe(feed);
 });
 
 test("a primary that was suspended acknowledges nothing more, and follows", async () => {
   await using pair = await makePair();
-  const { first, second, writing } = await startPair(pair);
+  const { first, second, writing, feed } = await startPair(pair);
   first.kill("SIGSTOP");
   await untilPrimary(second);
   first.kill("SIGCONT");
@@ -161,21 +134,16 @@ test("a primary that was suspended acknowledges nothing more, and follows", asyn
   await writing.untilMore();
   await writing.end();
   await expectAll(await untilFollowing(first, writing.acknowledged.size), writing.acknowledged);
-  expect(await isPrimary(second)).toBeTrue();
+  expect([await isPrimary(second), await feedOf(second)]).toEqual([true, feed]);
 });
 
-test("a standby serves reads with their age, rejects writes and commands that write, and continues its copy", async () => {
+test("a standby rejects commands that write, and continues its copy", async () => {
   await using pair = await makePair("sync", "30");
   const { first, second, writing } = await startPair(pair);
   await writing.end();
-  const url = await untilFollowing(second, writing.acknowledged.size);
-  const { headers } = await get(url, "/users?limit=1");
-  expect(Number(headers.get("age"))).toBeLessThan(60);
-  const rejected = await createUser(url);
-  expect([rejected.status, rejected.headers.get("retry-after")]).toEqual([503, "2"]);
-  const created = await pair.run("second", "token", "create", "shop");
-  const why = expect.stringContaining("copy of a standby");
-  expect([created.code, created.stderr]).toEqual([1, why]);
+  await untilFollowing(second, writing.acknowledged.size);
+  const why = await failureOf(pair.run("second", "token", "create", "shop"));
+  expect(why).toContain("copy of a standby");
   await stop(second);
   const again = pair.start("second");
   await untilFollowing(again, writing.acknowledged.size);
@@ -192,8 +160,14 @@ test("a standby in async mode takes over when it is promoted, with a new feed, a
   const { first, second, writing, feed } = await startPair(pair);
   await writing.end();
   await untilFollowing(second, writing.acknowledged.size);
-  pair.storage.misbehave = ({ operation }) => (operation === "put" ? { do: "stall" } : null);
+  let isStalled = false;
+  pair.storage.misbehave = ({ operation, key }) => {
+    if (operation !== "put" || !key.startsWith("log/")) return null;
+    isStalled = true;
+    return { do: "stall" };
+  };
   expect((await createUser(await urlOf(first), "late@example.com")).status).toBe(201);
+  await until(() => isStalled);
   first.kill("SIGSTOP");
   pair.storage.misbehave = () => null;
   expect((await pair.run("second", "archive", "promote")).code).toBe(0);
@@ -201,7 +175,7 @@ test("a standby in async mode takes over when it is promoted, with a new feed, a
   expect(await feedOf(second)).not.toBe(feed);
   first.kill("SIGCONT");
   await expectAll(await untilFollowing(first), writing.acknowledged);
-  const [kept = ""] = pair.setAside("first");
+  const kept = readdirSync(pair.at("first")).find((file) => /-diverged-.*Z$/.test(file));
   const changes = await runBinary(["changes", "--database-url", pair.at(`first/${kept}`)]);
   expect(changes.stdout.trim().split("\n")).toHaveLength(writing.acknowledged.size + 1);
 });

@@ -12,7 +12,7 @@ function findObstacle(): string | null {
 }
 
 /** Why the program cannot be traced; `null` if it can. */
-export const obstacle: string | null = findObstacle();
+const obstacle: string | null = findObstacle();
 
 /** On CI, tests that need strace fail without it, so that they are not skipped unnoticed. */
 export const skipTraced: boolean =
@@ -20,9 +20,8 @@ export const skipTraced: boolean =
 
 export interface Fault {
   readonly calls: string;
-  /** The error that they return, e.g. `EIO`; by default they succeed. */
-  readonly error?: string;
-  readonly delayMs?: number;
+  /** The error that they return, e.g. `EIO`. */
+  readonly error: string;
   /**
    * `3` for the third call, `3..4` for the third and the fourth, `3+` for the third and all later ones; by default all.
    * strace counts each system call and each thread by itself.
@@ -33,11 +32,9 @@ export interface Fault {
 }
 
 function optionsOf(fault: Fault, trace: string): string[] {
-  const { calls, error, delayMs, when, paths = [] } = fault;
-  const failure = error === undefined ? "" : `:error=${error}`;
-  const delay = delayMs === undefined ? "" : `:delay_exit=${delayMs * 1000}`;
+  const { calls, error, when, paths = [] } = fault;
   const selected = when === undefined ? "" : `:when=${when}`;
-  const inject = `inject=${calls}${failure}${delay}${selected}`;
+  const inject = `inject=${calls}:error=${error}${selected}`;
   const only = paths.flatMap((path) => ["-P", path]);
   // -s: the data that is read and written is not needed.
   const output = ["-f", "-q", "-y", "-s", "0", "-o", trace];

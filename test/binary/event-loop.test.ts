@@ -1,10 +1,17 @@
-// The log cannot be written: its reader has stalled or exited, or the disk is full. Only a real pipe shows whether
-// a write blocks the event loop.
+// What could block the event loop, or keep it busy. The log cannot be written: its reader has stalled or exited, or the
+// disk is full; only a real pipe shows whether a write blocks. Requests of several clients arrive in one turn: the server is
+// stopped while they are sent.
 import { expect } from "bun:test";
+import { once } from "node:events";
 import { closeSync, constants, openSync, readSync } from "node:fs";
+import { connect, type Socket } from "node:net";
 import { systemCode } from "../../src/base/error.ts";
 import { newToken } from "../../src/domain/token.ts";
+import { newEmail } from "../http/make.ts";
+import { rawRequest } from "../http/raw.ts";
+import { logs, startServer, type TestServer } from "../http/server.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { withStore } from "../support/open-store.ts";
 import { binary } from "../support/program.ts";
 import { test } from "./on-binary.ts";
 
@@ -92,7 +99,7 @@ async function fillLog(server: Server): Promise<void> {
   } while (!((await droppedBy(server)) > 0));
 }
 
-test.concurrent("serve responds, and reports the lines it dropped, when its log is not read for a while", async () => {
+test("serve responds, and reports the lines it dropped, when its log is not read for a while", async () => {
   using directory = makeDirectory();
   using pipe = makePipe(directory, "log");
   const server = await serve(directory, pipe.writer);
@@ -115,7 +122,7 @@ test.concurrent("serve responds, and reports the lines it dropped, when its log 
   expect(sum).toBeWithin(dropped, dropped + 2);
 });
 
-test.concurrent.each([
+test.each([
   // Like `serve 2>&1 | reader`.
   ["nobody reads its log and stderr", (_pipe: Pipe, server: Server) => fillLog(server)],
   ["the reader of its log has closed the pipe", (pipe: Pipe) => pipe.closeReader()],
@@ -129,7 +136,7 @@ test.concurrent.each([
   expect(await server.stop()).toBe(0);
 });
 
-test.concurrent("serve exits with 1 on SIGTERM when its log could not be written", async () => {
+test("serve exits with 1 on SIGTERM when its log could not be written", async () => {
   using directory = makeDirectory();
   const full = openSync("/dev/full", "w");
   const server = await serve(directory, full);
@@ -139,4 +146,85 @@ test.concurrent("serve exits with 1 on SIGTERM when its log could not be written
     "Cannot write the output\n",
   );
   closeSync(full);
+});
+
+const REQUESTS = 300;
+/** It takes long compared with other requests. */
+const page = "/api/v1/users?limit=1000";
+
+async function startFilled(): Promise<TestServer> {
+  const server = await startServer();
+  const create = () => ({ email: newEmail(), name: null, metadata: {} });
+  const users = Array.from({ length: 1_000 }, create);
+  await withStore(server.database, ({ bulk }) => bulk.users.import(users));
+  return server;
+}
+
+function open({ url }: TestServer, count: number): Promise<Socket[]> {
+  const connectOne = async () => {
+    const socket = connect({ host: "127.0.0.1", port: Number(new URL(url).port) });
+    await once(socket.on("error", () => {}).resume(), "connect");
+    return socket;
+  };
+  return Promise.all(Array.from({ length: count }, connectOne));
+}
+
+async function send(sockets: readonly Socket[], ...request: Parameters<typeof rawRequest>) {
+  const text = rawRequest(...request);
+  for (const socket of sockets)
+    await new Promise<void>((resolve) => socket.write(text, () => resolve()));
+}
+
+/**
+ * Runs `work` while the server is stopped.
+ * @returns the log since then, when this number of requests has been handled, in their order
+ */
+async function logWhenStopped(server: TestServer, count: number, work: () => Promise<void>) {
+  const { length: start } = await logs(server);
+  const pid = server.pid ?? 0;
+  process.kill(pid, "SIGSTOP");
+  try {
+    await work();
+  } finally {
+    process.kill(pid, "SIGCONT");
+  }
+  for (;;) {
+    // `logs` itself sends requests, without a token.
+    const lines = (await logs(server)).slice(start);
+    const ours = lines.filter(({ token }) => token !== undefined);
+    if (ours.length >= count) return lines;
+    await Bun.sleep(10);
+  }
+}
+
+test("a request is handled before most pages of another client that have arrived before it", async () => {
+  await using server = await startFilled();
+  const { readToken, writeToken } = server;
+  const sockets = await open(server, REQUESTS);
+  const other = await open(server, 1);
+  const lines = await logWhenStopped(server, REQUESTS + 1, async () => {
+    await send(sockets, "GET", page, { token: readToken, keepAlive: true });
+    await send(other, "GET", "/api/v1/users/1", { token: writeToken, keepAlive: true });
+  });
+  const position = lines.findIndex(({ token }) => token === "write-test");
+  expect(position).toBeWithin(0, REQUESTS / 2);
+  for (const socket of [...sockets, ...other]) socket.destroy();
+});
+
+test("bodies of requests that wait for their turn count as those of writes in progress", async () => {
+  await using server = await startFilled();
+  // So few that all pages are handed over in one turn, of which most then wait.
+  const sockets = await open(server, 60);
+  // 200 bodies of 60 kB exceed half of 16 MiB.
+  const writers = await open(server, 200);
+  const json = JSON.stringify({ email: "x".repeat(60_000) });
+  const request = { token: server.writeToken, keepAlive: true };
+  const lines = await logWhenStopped(server, sockets.length + writers.length, async () => {
+    await send(sockets, "GET", page, request);
+    await send(writers, "POST", "/api/v1/users", { ...request, json });
+  });
+  // Those that are read are invalid.
+  const statuses = lines.flatMap(({ method, status }) => (method === "POST" ? [status] : []));
+  expect(new Set(statuses)).toEqual(new Set([400, 503]));
+  for (const socket of [...sockets, ...writers]) socket.destroy();
 });

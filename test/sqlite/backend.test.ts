@@ -1,10 +1,8 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
 import {
-  closeSync,
   copyFileSync,
   lstatSync,
-  openSync,
   readdirSync,
   readFileSync,
   readlinkSync,
@@ -13,7 +11,6 @@ import {
   symlinkSync,
   truncateSync,
   writeFileSync,
-  writeSync,
 } from "node:fs";
 import type { StoreMode } from "../../src/domain/store.ts";
 import { requireSqlite } from "../../src/sqlite/file/connection.ts";
@@ -105,10 +102,8 @@ test("openSqlite releases the lock, and leaves no file open, when it fails", asy
   using directory = makeDirectory();
   const path = directory.at("a.db");
   await (await open(path)).close();
-  const page = rootPageOf(path, "feed");
-  const at = (page - 1) * PAGE_BYTES;
-  const intact = readFileSync(path).subarray(at, at + PAGE_BYTES);
-  damagePage(path, page);
+  const intact = readFileSync(path);
+  damagePage(path, rootPageOf(path, "feed"));
   await expectRejection(open(path), "operator");
   if (process.platform === "linux") {
     const links = readdirSync("/proc/self/fd").map((descriptor) => `/proc/self/fd/${descriptor}`);
@@ -116,9 +111,7 @@ test("openSqlite releases the lock, and leaves no file open, when it fails", asy
     const open = links.filter((link) => lstatSync(link, { throwIfNoEntry: false }));
     expect(open.filter((link) => readlinkSync(link).startsWith(directory.path))).toEqual([]);
   }
-  const file = openSync(path, "r+");
-  writeSync(file, intact, 0, PAGE_BYTES, at);
-  closeSync(file);
+  writeFileSync(path, intact);
   await (await open(path)).close();
 });
 
@@ -163,11 +156,6 @@ test("only what needs a damaged page is rejected, with the name of the table", a
   expect((await newUser(store)).id).toBe(201);
 });
 
-async function locksOn(path: string): Promise<string[]> {
-  const own = new RegExp(`(?<=^\\d+: ).*:${statSync(path).ino} .*`, "gm");
-  return (await Bun.file("/proc/locks").text()).match(own) ?? [];
-}
-
 test.if(process.platform === "linux")(
   "check keeps the locks of SQLite on a database that is in use",
   async () => {
@@ -175,9 +163,11 @@ test.if(process.platform === "linux")(
     const path = directory.at("a.db");
     await using store = await open(path);
     await newUser(store);
-    const before = await locksOn(path);
-    expect(before).not.toBeEmpty();
+    const own = new RegExp(`(?<=^\\d+: ).*:${statSync(path).ino} .*`, "gm");
+    const locks = async () => (await Bun.file("/proc/locks").text()).match(own);
+    const before = await locks();
+    expect(before).not.toBeNull();
     expect(await store.check()).toEqual([]);
-    expect(await locksOn(path)).toEqual(before);
+    expect(await locks()).toEqual(before);
   },
 );

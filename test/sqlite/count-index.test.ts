@@ -51,7 +51,7 @@ afterAll(async () => {
 /** Offsets where errors are likely: at the ends, and around the edges of buckets. */
 function offsetsFor(total: number, random: (below: number) => number): number[] {
   const edges = [64, 4096, 8192, 262_144].flatMap((edge) => [edge - 1, edge, edge + 1]);
-  const spread = Array.from({ length: 30 }, () => random(total + 1));
+  const spread = Array.from({ length: 10 }, () => random(total + 1));
   return [0, 1, total - 2, total - 1, total, total + 1, ...edges, ...spread].filter(
     (at) => at >= 0,
   );
@@ -77,15 +77,12 @@ async function expectOrders(): Promise<void> {
 
 /** On top of the previous ones. The first user has the orders. */
 test.each([
-  "delete from users where id between 129 and 192",
-  "delete from users where id between 8100 and 12400",
-  `delete from users where id > ${USERS - 100}`,
-  "delete from users where id in (64, 65, 4096, 4097, 262144, 262145)",
+  "delete from users where id between 129 and 192 or id between 8100 and 12400",
+  `delete from users where id > ${USERS - 100} or id in (64, 65, 4096, 4097, 262144, 262145)`,
   "delete from users where id > 1 and id % 7 = 0",
   "delete from users where id between 2 and 262100",
   "delete from users where id > 1",
-  "update orders set status = 'paid' where id = 4097",
-  "update orders set status = 'paid' where id between 65 and 128",
+  "update orders set status = 'paid' where id between 65 and 128 or id = 4097",
   "update orders set status = 'shipped' where id % 3 = 0",
   "update orders set status = 'canceled' where id <= 4096",
   "update orders set status = 'pending' where id % 5 = 0",

@@ -1,4 +1,3 @@
-import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import {
   appendFileSync,
@@ -14,43 +13,35 @@ import {
   writeSync,
 } from "node:fs";
 import { watchFiles } from "../../src/sqlite/file/file-watch.ts";
-import { makeDirectory } from "../support/directory.ts";
 import { expectThrown } from "../support/expect-error.ts";
+import { makeWriter } from "./writer.ts";
 
 /** A database of 2 MB with a log, another connection to it, and a watch on its files. */
 function watched() {
-  const directory = makeDirectory();
-  const path = directory.at("a.db");
-  const db = new Database(path, { create: true });
-  db.run("pragma journal_mode = wal");
-  db.run("pragma wal_autocheckpoint = 0");
-  db.run("create table t (n integer primary key, content blob)");
-  const insert = (bytes: number) =>
-    db.run("insert into t (content) values (randomblob(?))", [bytes]);
+  const made = makeWriter();
+  let rows = 0;
+  function insert(bytes: number): void {
+    rows += 1;
+    made.insert(rows, bytes);
+  }
   insert(2_000_000);
-  db.run("pragma wal_checkpoint(passive)");
+  made.db.run("pragma wal_checkpoint(passive)");
   insert(100_000);
   const problems: (string | null)[] = [];
-  const other = new Database(path);
-  const files = watchFiles(path, (problem) => problems.push(problem), null);
+  const files = watchFiles(made.path, (problem) => problems.push(problem), null);
   return {
-    path,
-    directory,
-    db,
-    other,
+    ...made,
     files,
     problems,
     insert,
     /** Changes the time of the file, also if the test is faster than the clock of the file system. */
     touch() {
-      const { atimeMs, mtimeMs } = statSync(path);
-      utimesSync(path, atimeMs / 1000, mtimeMs / 1000 + 1);
+      const { atimeMs, mtimeMs } = statSync(made.path);
+      utimesSync(made.path, atimeMs / 1000, mtimeMs / 1000 + 1);
     },
     [Symbol.dispose]() {
-      other.close();
-      db.close();
       files.close();
-      directory[Symbol.dispose]();
+      made[Symbol.dispose]();
     },
   };
 }

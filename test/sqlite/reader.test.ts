@@ -1,29 +1,15 @@
-import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { createReader } from "../../src/sqlite/engine/reader.ts";
-import { makeDirectory } from "../support/directory.ts";
+import { makeWriter } from "./writer.ts";
 
 function makeReader() {
-  const directory = makeDirectory();
-  const path = directory.at("a.db");
-  const db = new Database(path, { create: true, strict: true });
-  db.run("pragma journal_mode = wal");
-  db.run("create table t (n integer)");
-  const other = new Database(path);
-  const reader = createReader(db);
-  const count = db.prepare<{ rows: number }, []>("select count(*) as rows from t");
+  const made = makeWriter();
+  const count = made.db.prepare<{ rows: number }, []>("select count(*) as rows from t");
   return {
-    db,
-    reader,
-    add: () => other.run("insert into t values (1)"),
-    count: () => reader.read("t", () => count.get()?.rows),
-    countOnce: (key: string) => reader.cached("t", key, () => count.get()?.rows),
-    [Symbol.dispose]() {
-      other.close();
-      db.close();
-      directory[Symbol.dispose]();
-    },
+    ...made,
+    add: () => made.other.run("insert into t (content) values (null)"),
+    count: () => made.reader.read("t", () => count.get()?.rows),
+    countOnce: (key: string) => made.reader.cached("t", key, () => count.get()?.rows),
   };
 }
 

@@ -3,7 +3,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { linkSync, renameSync, rmSync, symlinkSync } from "node:fs";
-import type { Store } from "../../src/domain/store.ts";
+import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import { takeServerLock } from "../../src/sqlite/file/server-lock.ts";
 import { newUser } from "../contract/open.ts";
 import { makeDirectory } from "../support/directory.ts";
@@ -25,6 +25,13 @@ async function restored() {
 
 const readOnly = { mode: "serve-read-only", create: false } as const;
 
+/** @param path of the database, or a link to it. @param more options, by default those of a server that writes */
+function expectRefused(path: string, why: string, more: Partial<StoreOptions> = {}) {
+  return expectRejection(openDatabase(path, more), "operator", `Cannot open ${path}: ${why}`);
+}
+
+const IN_USE = "the database is in use by another server";
+
 async function totalOf({ users }: Store): Promise<number> {
   return (await users.list({ limit: 10, offset: 0 })).total;
 }
@@ -42,16 +49,14 @@ test("a server starts without a lock file when another program reads the databas
   using _reader = otherProgram(database.path);
   await using store = await openDatabase(database.path);
   await newUser(store);
-  await expectRejection(openDatabase(database.path), "operator", /in use by another server$/);
+  await expectRefused(database.path, IN_USE);
 });
 
 test("a server does not start when another program is writing", async () => {
   using database = await restored();
   {
     using _writer = otherProgram(database.path, "begin immediate");
-    const why = "the database is in use by another process";
-    const message = `Cannot open ${database.path}: ${why}`;
-    await expectRejection(openDatabase(database.path), "operator", message);
+    await expectRefused(database.path, "the database is in use by another process");
   }
   await (await openDatabase(database.path)).close();
 });
@@ -62,9 +67,7 @@ test("a server does not start when another process reads the database without a 
   other.run("pragma journal_mode = delete");
   other.run("begin");
   other.prepare("select * from users").all();
-  const why = "the database is in use by another process";
-  const message = `Cannot open ${database.path}: ${why}`;
-  await expectRejection(openDatabase(database.path), "operator", message);
+  await expectRefused(database.path, "the database is in use by another process");
 });
 
 test("a second server is rejected, also when it uses a link, until the first one is closed", async () => {
@@ -72,15 +75,13 @@ test("a second server is rejected, also when it uses a link, until the first one
   const { at, path: directory } = database.directory;
   const store = await openDatabase(database.path);
   symlinkSync(database.path, at("symbolic.db"));
-  for (const other of [database.path, at("symbolic.db"), `${directory}/./a.db`]) {
-    const message = `Cannot open ${other}: the database is in use by another server`;
-    await expectRejection(openDatabase(other), "operator", message);
-  }
+  for (const other of [database.path, at("symbolic.db"), `${directory}/./a.db`])
+    await expectRefused(other, IN_USE);
   const link = at("link.db");
   linkSync(database.path, link);
   const why =
     "the file has 2 names (hard links), and another process has it open, perhaps a server under another name: stop that process";
-  await expectRejection(openDatabase(link), "operator", `Cannot open ${link}: ${why}`);
+  await expectRefused(link, why);
   await newUser(store);
   await store.close();
   await (await openDatabase(link)).close();
@@ -112,18 +113,15 @@ test("writes fail while the lock file is elsewhere, and until the restart when i
 
 test("several servers read one file, and none starts beside one that writes, or the other way round", async () => {
   using database = await restored();
-  const [one, other] = [
-    await openDatabase(database.path, readOnly),
-    await openDatabase(database.path, readOnly),
-  ];
-  const message = `Cannot open ${database.path}: the database is in use by another server`;
-  await expectRejection(openDatabase(database.path), "operator", message);
+  const one = await openDatabase(database.path, readOnly);
+  const other = await openDatabase(database.path, readOnly);
+  await expectRefused(database.path, IN_USE);
   expect([await totalOf(one), await totalOf(other)]).toEqual([1, 1]);
   await one.close();
-  await expectRejection(openDatabase(database.path), "operator", message);
+  await expectRefused(database.path, IN_USE);
   await other.close();
   await using _writing = await openDatabase(database.path);
-  await expectRejection(openDatabase(database.path, readOnly), "operator", message);
+  await expectRefused(database.path, IN_USE, readOnly);
 });
 
 test("reading does not wait for the write lock, neither in a server nor in a command", async () => {

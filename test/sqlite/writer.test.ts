@@ -4,11 +4,8 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { AppError } from "../../src/base/error.ts";
 import { damagePage, rootPageOf } from "../support/damage.ts";
 import { expectRejection } from "../support/expect-error.ts";
+import { makeRandom } from "../support/random.ts";
 import { makeWriter } from "./writer.ts";
-
-function rejectedIn(results: readonly PromiseSettledResult<unknown>[]): number[] {
-  return results.flatMap(({ status }, at) => (status === "rejected" ? [at] : []));
-}
 
 test("write shares one commit with the next turn when several are waiting, and does not wait when alone", async () => {
   using it = makeWriter();
@@ -85,83 +82,6 @@ test("a write waits for one of each author when hundreds of another author wait"
   expect(ofA).toEqual(Array.from({ length: 300 }, (_, n) => `a${n}`));
 });
 
-test("write alone is rolled back when its callback throws, or ends the transaction", async () => {
-  using it = makeWriter();
-  const thrown = new Error("the callback fails");
-  const works: (() => object | undefined)[] = [
-    () => it.insert(1),
-    () => {
-      it.insert(2);
-      throw thrown;
-    },
-    () => it.insert(3),
-    // Constraint errors are passed on unchanged, too.
-    () => [it.insert(4), it.insert(1000)],
-    () => it.visible(),
-    // SQLite does this itself after some disk errors.
-    () => {
-      it.db.run("rollback");
-      throw thrown;
-    },
-    () => it.insert(5),
-  ];
-  const results = await Promise.allSettled(works.map((work) => it.write(work)));
-  expect(rejectedIn(results)).toEqual([1, 3, 5]);
-  expect(results[1]).toEqual({ status: "rejected", reason: thrown });
-  expect(results[3]).toMatchObject({ reason: { code: "SQLITE_CONSTRAINT_CHECK" } });
-  expect(it.visible()).toEqual([1, 3, 5]);
-  expect(it.commits()).toBe(1);
-});
-
-test("write rejects the whole batch with unavailable when the commit fails", async () => {
-  using it = makeWriter();
-  const writes = [
-    it.write(() => it.insert(1)),
-    it.write(() => it.db.run("insert into late values (99)")),
-    it.write(() => it.insert(2)),
-  ];
-  for (const { reason } of (await Promise.allSettled(writes)) as PromiseRejectedResult[]) {
-    expect(reason).toMatchObject({
-      name: "AppError",
-      code: "unavailable",
-      cause: { code: "SQLITE_CONSTRAINT_FOREIGNKEY" },
-    });
-  }
-  expect(it.visible()).toEqual([]);
-  expect(it.db.inTransaction).toBe(false);
-  await it.write(() => it.insert(3));
-  expect(it.visible()).toEqual([3]);
-});
-
-test("write either succeeds or rejects with unavailable when the disk is full", async () => {
-  using it = makeWriter();
-  it.db.run("pragma max_page_count = 20");
-  const sizes = [10, 10, 1_000_000, 10, 1_000_000, 10];
-  const writes = sizes.map((size, n) => it.write(() => it.insert(n, size)));
-  const results = await Promise.allSettled(writes);
-  const stored = results.flatMap(({ status }, n) => (status === "fulfilled" ? [n] : []));
-  expect(it.visible()).toEqual(stored);
-  for (const n of [2, 4]) {
-    expect(results[n]).toMatchObject({ reason: { code: "unavailable" } });
-  }
-  const failed = ["begin", "failed on the disk"];
-  expect(it.attempts).toEqual([...failed, ...failed, "begin", "committed"]);
-  await it.write(() => it.insert(100));
-  expect(it.visible()).toEqual([...stored, 100]);
-});
-
-test("write shares a transaction with others when it throws an AppError", async () => {
-  using it = makeWriter();
-  let runs = 0;
-  const reason = new AppError("email_taken", "email is already taken");
-  const first = it.write(() => (runs += it.insert(1).changes));
-  const failing = it.write(() => {
-    throw reason;
-  });
-  await Promise.all([first, it.write(() => it.insert(2)), expect(failing).rejects.toBe(reason)]);
-  expect([runs, it.commits(), it.visible()]).toEqual([1, 1, [1, 2]]);
-});
-
 test("idle resolves when every earlier write has settled", async () => {
   using it = makeWriter();
   await it.idle();
@@ -175,8 +95,10 @@ test("idle resolves when every earlier write has settled", async () => {
   expect(resolved).toEqual(["failed", "first"]);
 });
 
+type Made = ReturnType<typeof makeWriter>;
+
 /** A table whose only page is damaged: SQLite then rejects further writes of the transaction. */
-function addDamagedTable(it: ReturnType<typeof makeWriter>): void {
+function addDamagedTable(it: Made): void {
   it.db.run("create table damaged (n integer)");
   it.db.run("insert into damaged values (1)");
   it.db.run("pragma wal_checkpoint(truncate)");
@@ -187,24 +109,66 @@ function addDamagedTable(it: ReturnType<typeof makeWriter>): void {
   it.db.run("pragma cache_size = 0");
 }
 
-test("write rejects writes that meet a damaged page or fail, each with its own error, and commits the others", async () => {
+const thrown = new Error("the callback fails");
+const notCommitted = { code: "unavailable", cause: { code: "SQLITE_CONSTRAINT_FOREIGNKEY" } };
+const taken = new AppError("email_taken", "email is already taken");
+
+function fail(error: Error): never {
+  throw error;
+}
+
+/** What a write may do, and the error with which it alone is rejected; `null` if it succeeds. */
+const works: readonly (readonly [(it: Made, n: number) => object, object | null])[] = [
+  [(it, n) => it.insert(n), null],
+  [(it, n) => it.insert(n, 10), null],
+  [(it) => it.visible(), null],
+  [() => fail(taken), taken],
+  [(it, n) => it.insert(n) && fail(thrown), thrown],
+  // Constraint errors are passed on unchanged.
+  [(it, n) => [it.insert(n), it.insert(1000)], { code: "SQLITE_CONSTRAINT_CHECK" }],
+  [(it) => it.db.run("update damaged set n = n + 1"), { code: "damaged" }],
+  [(it, n) => it.insert(n, 1_000_000), { code: "unavailable" }],
+  // SQLite does this itself after some disk errors.
+  [(it) => it.db.run("rollback") && fail(thrown), thrown],
+  // The commit fails, and so does every other write of the batch.
+  [(it) => it.db.run("insert into late values (99)"), notCommitted],
+];
+const FULL = 7;
+
+test("a write that fails is rejected alone with its own error, and the others share one commit", async () => {
   using it = makeWriter();
   addDamagedTable(it);
-  const damaged = () => it.db.run("update damaged set n = n + 1");
-  const thrown = new Error("the callback fails");
-  const failing = () => {
-    it.insert(4);
-    throw thrown;
-  };
-  const works = [failing, () => it.insert(1), damaged, () => it.insert(2), damaged];
-  const writes = [...works, () => it.insert(3)].map((work) => it.write(work));
-  const results = await Promise.allSettled(writes);
-  expect(rejectedIn(results)).toEqual([0, 2, 4]);
-  expect(results[0]).toMatchObject({ reason: thrown });
-  for (const at of [2, 4]) expect(results[at]).toMatchObject({ reason: { code: "damaged" } });
-  expect(it.visible()).toEqual([1, 2, 3]);
-  // One for the writes that succeed: the damaged ones commit nothing.
-  expect(it.commits()).toBe(1);
+  it.db.run("pragma max_page_count = 30");
+  const random = makeRandom(1);
+  await it.write(() => it.insert(0));
+  const stored = [0];
+  let n = 0;
+  for (let round = 0; round < 100; round += 1) {
+    const batch = Array.from({ length: 1 + random(7) }, () => {
+      n += 1;
+      return { n, at: random(works.length - Number(random(4) > 0)) };
+    });
+    const isLate = batch.some(({ at }) => at === works.length - 1);
+    const attempts: string[] = [];
+    const commits = it.commits();
+    it.attempts.length = 0;
+    const writes = batch.map((each) => it.write(() => works[each.at]?.[0](it, each.n) ?? {}));
+    for (const [index, result] of (await Promise.allSettled(writes)).entries()) {
+      const { at, n } = batch[index] ?? { at: 0, n: 0 };
+      const [, own = null] = works[at] ?? [];
+      const isAlone = own !== null && own !== taken && own !== notCommitted;
+      const error = isLate && !isAlone ? notCommitted : own;
+      const expected = error === null ? { status: "fulfilled" } : { reason: error };
+      expect(result, JSON.stringify([batch, index])).toMatchObject(expected);
+      if (error === null && at < 2) stored.push(n);
+      if (isAlone) attempts.push("begin", at === FULL ? "failed on the disk" : "failed");
+    }
+    // Those that are left share the last one.
+    if (attempts.length < 2 * batch.length) attempts.push("begin", isLate ? "failed" : "committed");
+    expect([it.visible(), it.db.inTransaction, it.attempts]).toEqual([stored, false, attempts]);
+    const isCommitted = batch.some(({ at }) => at < 2) && !isLate;
+    expect(it.commits() - commits).toBe(Number(isCommitted));
+  }
 });
 
 test("write rejects the whole batch with unavailable when the database is moved before the commit", async () => {

@@ -46,9 +46,12 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
   });
   const all = other.prepare<{ n: number }, []>("select n from t order by n");
   return {
+    path,
+    directory,
     db,
     other,
     files,
+    reader,
     attempts,
     idle: writer.idle,
     write: writer.write.bind(null, "t"),

@@ -50,8 +50,12 @@ export function contentOf(db: Database): unknown {
   return { rows: rows.length, hash: Bun.hash(JSON.stringify(rows)) };
 }
 
-/** A clock that only the test moves, and waiting for another server. @param onSleep called after each such wait */
-export function makeClock(onSleep: () => unknown = () => {}) {
+/**
+ * A clock that only the test moves, and waiting for another server.
+ * @param onSleep called after each such wait
+ * @param takesTime whether such a wait does
+ */
+export function makeClock(onSleep: () => unknown = () => {}, takesTime = () => true) {
   let nowMs = 0;
   let sleeps = 0;
   const timers = new Map<() => void, { readonly ms: number; nextMs: number }>();
@@ -83,8 +87,8 @@ export function makeClock(onSleep: () => unknown = () => {}) {
     async sleep(ms: number, signal?: AbortSignal) {
       // Without a signal, this server waits for itself.
       if (signal === undefined) return await Bun.sleep(0);
-      pass(ms);
       sleeps += 1;
+      if (takesTime()) pass(ms);
       await onSleep();
     },
   };
@@ -114,6 +118,9 @@ export function makeArchive() {
     expect(db.prepare("pragma integrity_check").get()).toEqual({ integrity_check: "ok" });
     return contentOf(db);
   }
+
+  /** Opens the database of the archive, or another one, and starts to archive it. */
+  const start = (options: Partial<Options> = {}) => startArchived({ path, storage, ...options });
 
   return {
     path,
@@ -159,11 +166,23 @@ export function makeArchive() {
       while ((await keysOf(storage, prefixes.bases)).length < count) await Bun.sleep(1);
     },
     restore,
-    /** Opens the database of the archive, or another one, and starts to archive it. */
-    start: (options: Partial<Options> = {}) => startArchived({ path, storage, ...options }),
-    async expectComplete({ db, untilComplete }: Server): Promise<void> {
+    /** @returns the path of a restored database, with which a server may continue the archive */
+    async restoreOther(time: Date | null, from = storage) {
+      const other = directory.at("b.db");
+      const restored = await restoreToFile(other, from, time);
+      writeMarker(other, markerOfRestored(restored, true, fileState(other)));
+      return other;
+    },
+    promote: () =>
+      promote(storage, true, Date.now(), { writer: crypto.randomUUID(), holder: "operator" }),
+    start,
+    async serve(segments: number, options: Partial<Options> = {}) {
+      await using server = await start(options);
+      await server.write(segments);
+    },
+    async expectComplete({ content, untilComplete }: Server): Promise<void> {
       await untilComplete();
-      expect(await restore()).toEqual(contentOf(db));
+      expect(await restore()).toEqual(content());
     },
     [Symbol.dispose]: () => directory[Symbol.dispose](),
   };
@@ -200,7 +219,7 @@ async function startArchived({
   const files = filesOf(path, { lockIdentity: () => identity });
   const open = (suffix: string) => openSync(path + suffix, "r");
   const descriptors = { database: open(""), wal: open("-wal"), index: open("-shm") };
-  const insert = db.prepare("insert into t (content) values (randomblob(?))");
+  const inserting = db.prepare("insert into t (content) values (randomblob(?))");
   const lines: string[] = [];
   let confirmed = 0;
   let isSuperseded = false;
@@ -225,11 +244,13 @@ async function startArchived({
       isSuperseded = true;
     },
   });
-  async function close(): Promise<void> {
+  let closing: Promise<void> | null = null;
+  async function closeAll(): Promise<void> {
     await archiver.close();
     db.close(true);
     for (const descriptor of Object.values(descriptors)) closeSync(descriptor);
   }
+  const close = () => (closing ??= closeAll());
   try {
     await archiver.start(null);
   } catch (error) {
@@ -237,19 +258,28 @@ async function startArchived({
     throw error;
   }
   let commits = 0;
+  function insert(count = 1, bytes = 1000): void {
+    for (let at = 0; at < count; at += 1) inserting.run(bytes);
+  }
+  async function untilComplete(): Promise<void> {
+    commits += 1;
+    archiver.committed(commits);
+    while (confirmed < commits) await Bun.sleep(1);
+  }
   return {
     db,
     archiver,
     lines,
     state: () => state,
     isSuperseded: () => isSuperseded,
-    insert(count = 1, bytes = 1000) {
-      for (let at = 0; at < count; at += 1) insert.run(bytes);
-    },
-    async untilComplete() {
-      commits += 1;
-      archiver.committed(commits);
-      while (confirmed < commits) await Bun.sleep(1);
+    insert,
+    untilComplete,
+    content: () => contentOf(db),
+    async write(segments: number) {
+      for (let at = 0; at < segments; at += 1) {
+        insert(3);
+        await untilComplete();
+      }
     },
     /** Waits until a line begins like this, of which there were so many before. */
     async untilLine(start: string, before = 0) {
@@ -269,11 +299,8 @@ export async function keysOf(storage: ObjectStorage, prefix: string): Promise<st
 }
 
 async function bodyOf(storage: ObjectStorage, key: string): Promise<Uint8Array<ArrayBuffer>> {
-  return (await storage.get(key))?.slice() ?? new Uint8Array();
-}
-
-export function warningOf(manifest: string, damage: string): string {
-  return `${manifest} is damaged, an older base was used, and nothing is lost: ${damage}`;
+  // A copy: `slice` of a Buffer is none.
+  return new Uint8Array((await storage.get(key)) ?? []);
 }
 
 /** Adds a base without its chunks. @returns the warning about it */
@@ -282,7 +309,8 @@ export async function addDamagedBase(storage: ObjectStorage): Promise<string> {
   const base = decodeJson<Base>(key, await bodyOf(storage, key));
   const damaged = { ...base, number: base.number + 1 };
   await storage.put(baseKey(damaged), encodeJson(damaged));
-  return warningOf(baseKey(damaged), `${chunkKey(damaged, 0)} is missing`);
+  const damage = `${chunkKey(damaged, 0)} is missing`;
+  return `${baseKey(damaged)} is damaged, an older base was used, and nothing is lost: ${damage}`;
 }
 
 /** @param problem what is damaged or missing. @returns the time that the message of a failed restore names */
@@ -294,26 +322,4 @@ export async function adviceOf(restore: Promise<unknown>, problem: unknown): Pro
   return new Date(time);
 }
 
-export async function writeSegments(server: Server, count: number) {
-  for (let at = 0; at < count; at += 1) {
-    server.insert(3);
-    await server.untilComplete();
-  }
-}
-
-export async function serve(archive: Archive, segments: number, options: Partial<Options> = {}) {
-  await using server = await archive.start(options);
-  await writeSegments(server, segments);
-}
-
-export function promoteTo(storage: ObjectStorage, nowMs = Date.now()) {
-  return promote(storage, true, nowMs, { writer: crypto.randomUUID(), holder: "operator" });
-}
-
-/** @returns the path of a restored database, with which a server may continue the archive */
-export async function restoreOther({ at, storage }: Archive, time: Date | null, from = storage) {
-  const path = at("b.db");
-  const restored = await restoreToFile(path, from, time);
-  writeMarker(path, markerOfRestored(restored, true, fileState(path)));
-  return path;
-}
+export const writeSegments = (server: Server, count: number) => server.write(count);

@@ -3,14 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { dirname } from "node:path";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { type Base, decodeJson, encodeJson } from "../../../src/sqlite/archive/format.ts";
-import {
-  contentOf,
-  makeArchive,
-  makeClock,
-  openDatabase,
-  serve,
-  writeSegments,
-} from "./archived.ts";
+import { makeArchive, makeClock, openDatabase } from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 const DAY_MS = 24 * HOUR_MS;
@@ -18,7 +11,7 @@ const DAY_MS = 24 * HOUR_MS;
 const continued = expect.stringContaining('"continued":true}');
 
 describe("an archive", () => {
-  test("has updates, deletes and large transactions", async () => {
+  test("has large transactions, and what another program writes, which cannot restart the WAL", async () => {
     using archive = makeArchive();
     await using server = await archive.start();
     server.insert(1000);
@@ -27,7 +20,16 @@ describe("an archive", () => {
     server.archiver.checkpoint();
     server.db.run("delete from t where n % 3 = 0");
     server.db.run("vacuum");
+    await server.untilComplete();
+    using other = new Database(archive.path);
+    for (let at = 0; at < 50; at += 1) {
+      other.run("insert into t (content) values (randomblob(3000))");
+      other.run("pragma wal_checkpoint(truncate)");
+      if (at % 10 === 0) server.archiver.checkpoint();
+      await Bun.sleep(1);
+    }
     await archive.expectComplete(server);
+    expect(server.lines.length).toBe(2);
   });
 
   test("continues in the middle of the WAL, and names another process that keeps it from being closed", async () => {
@@ -52,22 +54,6 @@ describe("an archive", () => {
     await archive.expectComplete(server);
   });
 
-  test("has what another program writes, which cannot restart the WAL", async () => {
-    using archive = makeArchive();
-    await using server = await archive.start();
-    server.insert(20);
-    await server.untilComplete();
-    using other = new Database(archive.path);
-    for (let at = 0; at < 50; at += 1) {
-      other.run("insert into t (content) values (randomblob(3000))");
-      other.run("pragma wal_checkpoint(truncate)");
-      if (at % 10 === 0) server.archiver.checkpoint();
-      await Bun.sleep(1);
-    }
-    await archive.expectComplete(server);
-    expect(server.lines.length).toBe(2);
-  });
-
   test("is not said to be behind for longer while there is always something to send", async () => {
     using archive = makeArchive();
     const clock = makeClock();
@@ -78,7 +64,7 @@ describe("an archive", () => {
       return archive.storage.create(key, body);
     };
     await using server = await archive.start({ clock, storage: { ...archive.storage, create } });
-    await writeSegments(server, 1);
+    await server.write(1);
     isHeld = true;
     for (let round = 0; round < 10; round += 1) {
       clock.pass(1_000);
@@ -112,7 +98,7 @@ describe("an archive", () => {
     server.archiver.checkpoint();
     // It restarts the WAL.
     server.insert();
-    const written = contentOf(server.db);
+    const written = server.content();
     while (!Bun.deepEquals(await archive.restore(), written)) await Bun.sleep(10);
   });
 
@@ -123,14 +109,14 @@ describe("an archive", () => {
     const bases = async () => (await archive.keys("bases/")).length;
     {
       await using server = await archive.start(options);
-      await writeSegments(server, 1);
+      await server.write(1);
       laterMs = 1.1 * DAY_MS;
       await archive.untilBases(2);
       await server.untilTick();
       expect(await bases()).toBe(2);
       laterMs = 9 * DAY_MS;
       while ((await bases()) > 1) await Bun.sleep(5);
-      expect(await archive.restore()).toEqual(contentOf(server.db));
+      expect(await archive.restore()).toEqual(server.content());
     }
     laterMs = 10.2 * DAY_MS;
     await using server = await archive.start(options);
@@ -144,27 +130,31 @@ describe("an archive", () => {
     const clock = makeClock();
     let nowMs = Date.parse("2026-11-01T00:00:00Z");
     await using server = await archive.start({ nowMs: () => nowMs, clock, keepMs: 7 * DAY_MS });
-    await writeSegments(server, 1);
+    await server.write(1);
     clock.pass(1.1 * DAY_MS);
     nowMs += 1.1 * DAY_MS;
-    await writeSegments(server, 1);
+    await server.write(1);
     await archive.untilBases(2);
+    clock.pass(0.2 * HOUR_MS);
     // Only the first step back has a base: two programs may set the clock by turns.
-    for (let step = 0; step < 20; step += 1) {
+    for (let step = 0; step < 5; step += 1) {
       nowMs += 40 * DAY_MS;
-      await writeSegments(server, 1);
+      await server.write(1);
+      // Then a deletion is due.
+      if (step === 0) clock.pass(0.9 * HOUR_MS);
+      await server.untilTick();
       nowMs -= 40 * DAY_MS;
-      await server.untilComplete();
       await archive.untilBases(3);
+      await server.untilTick();
     }
-    await writeSegments(server, 1);
-    expect(await archive.restore(new Date(nowMs))).toEqual(contentOf(server.db));
+    await server.write(1);
+    expect(await archive.restore(new Date(nowMs))).toEqual(server.content());
     expect(await archive.keys("bases/")).toHaveLength(3);
   });
 
   test("has a new base when more was sent since the last one than that one has", async () => {
     using archive = makeArchive();
-    await serve(archive, 1);
+    await archive.serve(1);
     const [key = ""] = await archive.keys("bases/");
     const base = decodeJson<Base>(key, await archive.body(key));
     await archive.storage.put(key, encodeJson({ ...base, storedBytes: 80 * 2 ** 20 }));

@@ -9,7 +9,6 @@ import { follow } from "../../../src/sqlite/archive/follow/follow.ts";
 import { prepareCopy } from "../../../src/sqlite/archive/follow/prepare.ts";
 import { encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
 import { heartbeatKey, parseKey, prefixes, slotKey } from "../../../src/sqlite/archive/keys.ts";
-import type { Machine } from "../../../src/sqlite/archive/machine.ts";
 import { readAnnouncement } from "../../../src/sqlite/archive/write/announcement.ts";
 import { createRecord, seal } from "../../../src/sqlite/archive/write/log.ts";
 import { expectRejection } from "../../support/expect-error.ts";
@@ -20,10 +19,7 @@ import {
   filesOf,
   makeArchive,
   makeClock,
-  promoteTo,
   type Server,
-  serve,
-  writeSegments,
 } from "./archived.ts";
 
 interface StandbyOptions {
@@ -47,19 +43,11 @@ async function startStandby(
   const lines: string[] = [];
   const reasons: unknown[] = [];
   let isPassing = false;
-  let looks = 0;
-  const clock = makeClock();
-  const machine: Machine = {
-    ...clock,
-    async sleep(ms, signal) {
-      // Not a look.
-      if (signal === undefined) return await Bun.sleep(ms);
-      looks += 1;
-      if (isPassing) clock.pass(ms);
-      await onSleep();
-      await Bun.sleep(0);
-    },
+  const look = async () => {
+    await onSleep();
+    await Bun.sleep(0);
   };
+  const machine = makeClock(look, () => isPassing);
   const log = (_level: string, event: string, fields: { readonly reason?: unknown } = {}) => {
     lines.push(event);
     reasons.push(...(fields.reason === undefined ? [] : [fields.reason]));
@@ -87,7 +75,7 @@ async function startStandby(
   return {
     lines,
     reasons: () => reasons,
-    clock,
+    clock: machine,
     /** When the copy had everything. */
     ages,
     /** From now on, looks take time. */
@@ -99,7 +87,7 @@ async function startStandby(
       while (!Bun.deepEquals(contentOf(db), contentOf(original))) await Bun.sleep(1);
     },
     async untilLooks(count: number) {
-      for (const before = looks; looks < before + count; ) await Bun.sleep(1);
+      for (const before = machine.sleeps(); machine.sleeps() < before + count; ) await Bun.sleep(1);
     },
     /** Resolves when this server may write: whether it has everything. */
     ended: hasAll,
@@ -112,7 +100,7 @@ async function startStandby(
 
 async function startServer(archive: Archive, options: Parameters<Archive["start"]>[0] = {}) {
   const server = await archive.start({ commit: "sync", ...options });
-  await writeSegments(server, 1);
+  await server.write(1);
   await archive.untilBases(1);
   return server;
 }
@@ -131,7 +119,7 @@ function record({ storage }: Archive, log: Pick<Generation, "previousEnd" | "par
 
 test("a standby whose disk cannot be written says so, and takes over only when it can", async () => {
   using archive = makeArchive();
-  await serve(archive, 2, { commit: "sync" });
+  await archive.serve(2, { commit: "sync" });
   let isFull = true;
   const requireWritable = () => {
     if (isFull) fail("unavailable", "b.db: full");
@@ -146,31 +134,22 @@ test("a standby whose disk cannot be written says so, and takes over only when i
   expect(await standby.ended).toBeTrue();
 });
 
-test("a standby in async mode takes over when the log was closed", async () => {
-  using archive = makeArchive();
-  const server = await startServer(archive, { commit: "async" });
-  const standby = await startStandby(archive);
-  standby.pass();
-  await standby.untilLooks(100);
-  expect(standby.lines).not.toContain("taking over");
-  await server[Symbol.asyncDispose]();
-  // Nothing is lost.
-  expect(await standby.ended).toBe(true);
-});
-
-test.each([false, true])(
-  "a standby in async mode waits for a promotion when the log was not closed, sealed at a start: %p",
-  async (isSealed) => {
+test.each(["open", "sealed at a start", "closed"])(
+  "a standby in async mode takes over a closed log, and waits for a promotion of any other: %s",
+  async (end) => {
     using archive = makeArchive();
-    await using _server = await startServer(archive, { commit: "async" });
+    await using server = await startServer(archive, { commit: "async" });
     const slot = { generation: 1, number: (await archive.segments()).length + 1 };
-    if (isSealed) await seal(archive.storage, slot, { writer: "start", holder: "a", timeMs: 0 });
+    const sealer = { writer: "start", holder: "a", timeMs: 0 };
+    if (end === "sealed at a start") await seal(archive.storage, slot, sealer);
     const standby = await startStandby(archive);
     standby.pass();
     await standby.untilLooks(100);
     expect(standby.lines).not.toContain("taking over");
-    await promoteTo(archive.storage);
-    expect(await standby.ended).toBe(false);
+    if (end === "closed") await server[Symbol.asyncDispose]();
+    else await archive.promote();
+    // Then nothing is lost.
+    expect(await standby.ended).toBe(end === "closed");
   },
 );
 
@@ -186,7 +165,7 @@ test("a standby does not take over with a hole, and is restored again when it st
         key === slotKey({ generation: 1, number }) ? null : archive.storage.get(key, maxBytes),
     },
   });
-  await writeSegments(server, 1);
+  await server.write(1);
   await server[Symbol.asyncDispose]();
   await beat(archive, { confirmed: number });
   standby.pass();
@@ -234,7 +213,7 @@ test("a standby does not seal a log in which a segment is missing that a later o
   const standby = await startStandby(archive, { storage: { ...archive.storage, get } });
   await standby.untilSame(server);
   isCut = true;
-  for (let count = 0; count < 3; count += 1) await writeSegments(server, 1);
+  for (let count = 0; count < 3; count += 1) await server.write(1);
   await archive.lose((await archive.segments()).at(-2) ?? "");
   isFrozen = true;
   // Not known from a heartbeat.
@@ -251,9 +230,9 @@ test("a copy that is ahead of an archive which was put back begins it anew when 
   const server = await startServer(archive);
   const standby = await startStandby(archive);
   const before = (await archive.segments()).length;
-  for (let count = 0; count < 3; count += 1) await writeSegments(server, 1);
+  for (let count = 0; count < 3; count += 1) await server.write(1);
   await standby.untilSame(server);
-  const content = contentOf(server.db);
+  const content = server.content();
   await server.archiver.committed(0);
   const newer = (await archive.segments()).slice(before);
   await archive.storage.remove(newer);
@@ -263,7 +242,7 @@ test("a copy that is ahead of an archive which was put back begins it anew when 
   await server[Symbol.asyncDispose]();
   await using next = await archive.start({ path: archive.at("b.db"), commit: "sync" });
   await archive.untilBases(2);
-  expect(contentOf(next.db)).toEqual(content);
+  expect(next.content()).toEqual(content);
   expect(await archive.restore()).toEqual(content);
 });
 
@@ -277,7 +256,7 @@ test.each([
     await using server = await startServer(archive);
     const standby = await startStandby(archive);
     const number = (await archive.segments()).length;
-    await writeSegments(server, 1);
+    await server.write(1);
     await standby.untilSame(server);
     const end = (await archive.segments()).length;
     await archive.storage.remove((await archive.segments()).slice(number));
@@ -307,7 +286,7 @@ test.each([
   await standby.untilLooks(200);
   expect(standby.reasons().at(-1)).toMatch(reason);
   if (hasBase) return await standby.stop();
-  await promoteTo(archive.storage);
+  await archive.promote();
   expect(await standby.ended).toBe(false);
 });
 
@@ -335,7 +314,7 @@ test("the age of a copy is known although the log does not end, because many seg
   const standby = await startStandby(archive, { storage: { ...archive.storage, get } });
   passOnce = standby.clock.pass;
   while (standby.ages.length === 0) await Bun.sleep(1);
-  for (let count = 0; count < 260; count += 1) await writeSegments(server, 1);
+  for (let count = 0; count < 260; count += 1) await server.write(1);
   const written = await archive.segments();
   const found = await Promise.all(written.map(archive.body));
   [standby.ages.length, reads] = [0, 0];

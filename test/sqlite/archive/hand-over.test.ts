@@ -9,7 +9,7 @@ import { encodeJson } from "../../../src/sqlite/archive/format.ts";
 import type { OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
 import { readHead } from "../../../src/sqlite/archive/read/catalog.ts";
 import { ANNOUNCEMENT_KEY } from "../../../src/sqlite/archive/write/announcement.ts";
-import { makeArchive, makeClock, writeSegments } from "./archived.ts";
+import { makeArchive, makeClock } from "./archived.ts";
 
 /** Interval of looks at the writes. */
 const STEP_MS = 500;
@@ -46,7 +46,7 @@ async function start(commit: ArchiveCommit) {
   const inThread = { change, clock, writes: createWriteState(writes.memory) };
   const server = await archive.start({ commit, storage, standby: true, ...inThread });
   resources.use(server);
-  await writeSegments(server, 1);
+  await server.write(1);
   await announce(2);
   await clock.passSlowly(5_000);
   const kept = resources.move();

@@ -8,16 +8,7 @@ import {
   ANNOUNCEMENT_KEY,
   readAnnouncement,
 } from "../../../src/sqlite/archive/write/announcement.ts";
-import {
-  type Archive,
-  contentOf,
-  makeArchive,
-  makeClock,
-  restoreOther,
-  type Server,
-  serve,
-  writeSegments,
-} from "./archived.ts";
+import { type Archive, makeArchive, makeClock, type Server } from "./archived.ts";
 
 /** The shortest one. */
 const TAKEOVER_MS = 3_000;
@@ -51,7 +42,7 @@ test("a heartbeat is fast, and says so, while a standby announces itself", async
 
 test("a number that no server writes is rejected before it becomes a time or a place in a file", async () => {
   using archive = makeArchive();
-  await serve(archive, 1);
+  await archive.serve(1);
   await announce(archive, 1);
   const [segment = ""] = await archive.segments();
   const id = parseKey(segment) ?? fail("operator", segment);
@@ -103,22 +94,22 @@ test("a server that writes begins anew when the storage no longer has its last s
     if (!isFirst) await next.promise;
   };
   await using server = await archive.start({ clock, storage: { ...archive.storage, put } });
-  const written = writeSegments(server, 3);
+  const written = server.write(3);
   // The base waits for a heartbeat, too.
   while (Bun.peek.status(written) === "pending") await clock.passSlowly(BEAT_MS);
   await clock.passSlowly(4 * BEAT_MS);
   await archive.storage.remove((await archive.segments()).slice(-2));
-  await writeSegments(server, 1);
+  await server.write(1);
   await untilAnew(server, clock);
-  await writeSegments(server, 1);
+  await server.write(1);
   await archive.expectComplete(server);
-  expect(contentOf(server.db)).toMatchObject({ rows: 15 });
+  expect(server.content()).toMatchObject({ rows: 15 });
 });
 
 test("a server begins anew when the storage no longer has its generation, and waits when that is empty", async () => {
   using archive = makeArchive();
   const clock = makeClock();
-  await serve(archive, 1);
+  await archive.serve(1);
   await announce(archive, 1);
   const before = await archive.keys("");
   await using server = await archive.start({ clock });
@@ -140,22 +131,22 @@ test("a server begins anew when the storage no longer has its generation, and wa
 test("a server begins anew when the storage was put back to before it took over", async () => {
   using archive = makeArchive();
   const clock = makeClock();
-  await serve(archive, 2);
-  const path = await restoreOther(archive, null);
+  await archive.serve(2);
+  const path = await archive.restoreOther(null);
   const before = await archive.keys("");
   await announce(archive, 1);
   await using server = await archive.start({ clock, path });
-  await writeSegments(server, 2);
+  await server.write(2);
   await clock.passSlowly(4 * BEAT_MS);
   const [end = ""] = before.filter((key) => key.startsWith("log/")).slice(-1);
   const newer = (await archive.keys("")).filter((key) => !before.includes(key));
   // The log of the first server is not sealed, and it may be paused.
   await archive.storage.remove([end, ...newer]);
-  await writeSegments(server, 1);
+  await server.write(1);
   await untilAnew(server, clock);
   expect(server.isSuperseded()).toBeFalse();
   const slot = parseKey(end) ?? fail("operator", end);
   expect(await readHead(archive.storage, slot)).toMatchObject({ kind: "seal" });
   await archive.expectComplete(server);
-  expect(contentOf(server.db)).toMatchObject({ rows: 15 });
+  expect(server.content()).toMatchObject({ rows: 15 });
 });

@@ -3,15 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { expectRejection } from "../../support/expect-error.ts";
-import {
-  contentOf,
-  makeArchive,
-  makeClock,
-  openDatabase,
-  restoreOther,
-  serve,
-  writeSegments,
-} from "./archived.ts";
+import { makeArchive, makeClock, openDatabase } from "./archived.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -23,21 +15,21 @@ describe("restore", () => {
     let middle: unknown;
     {
       await using server = await archive.start(options);
-      await writeSegments(server, 4);
-      middle = contentOf(server.db);
+      await server.write(4);
+      middle = server.content();
       nowMs += 10_000;
-      await writeSegments(server, 4);
+      await server.write(4);
     }
     nowMs -= 8_000;
     await using server = await archive.start(options);
-    await writeSegments(server, 4);
+    await server.write(4);
     expect(server.lines[0]).toContain('"continued":true');
     expect(server.lines).toContain(
       `clock was ahead {"until":"${new Date(nowMs + 8_000).toISOString()}"}`,
     );
     expect(await archive.restore(new Date(nowMs - 1_000))).toEqual(middle);
     for (const ms of [0, 3_000, 8_000])
-      expect(await archive.restore(new Date(nowMs + ms))).toEqual(contentOf(server.db));
+      expect(await archive.restore(new Date(nowMs + ms))).toEqual(server.content());
   });
 
   test("finds every state of a server whose clock is ahead at first and twice later, by its time", async () => {
@@ -53,11 +45,11 @@ describe("restore", () => {
       const { length } = await archive.keys("bases/");
       clock.pass(HOUR_MS);
       nowMs += aheadMs;
-      await writeSegments(server, 2);
+      await server.write(2);
       nowMs += 10_000 - aheadMs;
       // It is written when the clock is set back, and has the right time.
       if (aheadMs > 0) await archive.untilBases(length + 1);
-      states.push({ at: new Date(nowMs), content: contentOf(server.db) });
+      states.push({ at: new Date(nowMs), content: server.content() });
       nowMs += 10_000;
     };
     for (const aheadMs of [0, 8 * HOUR_MS, 0, 0, HOUR_MS, 0]) await write(aheadMs);
@@ -72,8 +64,8 @@ describe("restore", () => {
       await server.untilComplete();
       expect(server.lines[0]).toContain(`"continued":${start > 0}`);
       if (start === 0) continue;
-      await writeSegments(server, 3);
-      expect(await archive.restore()).toEqual(contentOf(server.db));
+      await server.write(3);
+      expect(await archive.restore()).toEqual(server.content());
     }
   });
 });
@@ -81,15 +73,15 @@ describe("restore", () => {
 describe("a restored database", () => {
   test("continues the archive without a base, unless another server has done so since", async () => {
     using archive = makeArchive();
-    await serve(archive, 3);
-    const path = await restoreOther(archive, null);
+    await archive.serve(3);
+    const path = await archive.restoreOther(null);
     const late = archive.at("c.db");
     for (const suffix of ["", "-archive"]) copyFileSync(path + suffix, late + suffix);
     {
       await using server = await archive.start({ path });
-      await writeSegments(server, 3);
+      await server.write(3);
       expect(server.lines[0]).toContain('"continued":true');
-      expect(await archive.restore()).toEqual(contentOf(server.db));
+      expect(await archive.restore()).toEqual(server.content());
     }
     for (const other of [late, archive.path])
       await expectRejection(
@@ -104,15 +96,15 @@ describe("a restored database", () => {
     let path = "";
     {
       await using server = await archive.start();
-      await writeSegments(server, 3);
+      await server.write(3);
       const storage: ObjectStorage = {
         ...archive.storage,
         async get(key) {
-          if (key.startsWith("chunks/")) await writeSegments(server, 3);
+          if (key.startsWith("chunks/")) await server.write(3);
           return archive.storage.get(key);
         },
       };
-      path = await restoreOther(archive, null, storage);
+      path = await archive.restoreOther(null, storage);
     }
     const late = archive.start({ path });
     await expectRejection(late, "operator", /^another server has continued the archive$/);
@@ -125,17 +117,17 @@ describe("a restored database", () => {
     let abandoned: unknown;
     {
       await using server = await archive.start(options);
-      await writeSegments(server, 3);
+      await server.write(3);
       nowMs += HOUR_MS;
-      await writeSegments(server, 3);
-      abandoned = contentOf(server.db);
+      await server.write(3);
+      abandoned = server.content();
     }
-    const path = await restoreOther(archive, new Date(nowMs - 1));
+    const path = await archive.restoreOther(new Date(nowMs - 1));
     nowMs += HOUR_MS;
     await using server = await archive.start({ ...options, path });
     expect(server.lines[0]).toContain('"continued":false');
-    await writeSegments(server, 1);
-    expect(await archive.restore()).toEqual(contentOf(server.db));
+    await server.write(1);
+    expect(await archive.restore()).toEqual(server.content());
     const old = new Date(nowMs - 1);
     expect(await archive.restore(old)).toEqual(abandoned);
     await archive.storage.remove((await archive.keys("bases/")).slice(1));

@@ -1,20 +1,12 @@
 // What a server does that has an archive and no database.
 import { expect, test } from "bun:test";
-import { readFileSync, writeFileSync } from "node:fs";
-import { type ArchiveSettings, archiveRestores } from "../../../src/domain/archive.ts";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import type { ArchiveSettings } from "../../../src/domain/archive.ts";
 import { ensureDatabase } from "../../../src/sqlite/archive/follow/prepare.ts";
 import { encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
-import { generationKey } from "../../../src/sqlite/archive/keys.ts";
+import { generationKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
 import { expectRejection } from "../../support/expect-error.ts";
-import {
-  type Archive,
-  adviceOf,
-  defaults,
-  filesOf,
-  makeArchive,
-  makeClock,
-  serve,
-} from "./archived.ts";
+import { type Archive, adviceOf, defaults, filesOf, makeArchive, makeClock } from "./archived.ts";
 
 function ensure(
   { storage, path }: Archive,
@@ -41,50 +33,43 @@ async function putRecord(archive: Archive, number: number): Promise<Archive> {
   return archive;
 }
 
-/** An archive of a database that is lost, without the objects with these prefixes. */
-async function makeIncomplete(...removed: string[]) {
+/** An archive of a database that is lost. */
+async function makeLost(): Promise<Archive> {
   const archive = makeArchive();
-  await serve(archive, 1, { path: archive.at("lost.db") });
-  for (const prefix of removed) await archive.storage.remove(await archive.keys(prefix));
+  await archive.serve(1, { path: archive.at("lost.db") });
   return archive;
 }
 
-test.each([
-  ["that was begun", () => putRecord(makeArchive(), 1)],
-  ["that lost its bases", () => makeIncomplete("bases/")],
-  [
-    "that lost all but its chunks",
-    () => makeIncomplete("bases/", "log/", "heartbeats/", "generations/"),
-  ],
-])("no database is created or restored from an archive %s", async (_title, make) => {
-  using archive = await make();
-  const problem = "it has objects, but no complete base";
-  const advice = "put back what was deleted, or choose another ARCHIVE_URL";
-  for (const restore of archiveRestores)
-    await expectRejection(ensure(archive, restore), "operator", `${problem}: ${advice}`);
-  await expectRejection(archive.restore(), "operator", problem);
-});
+const noBase = /^it has objects, but no complete base/;
+const missing = /^it has a database, but \S+ is missing: run `user-api restore /;
+const damaged = /^the archive is damaged: /;
+/** Without them, its database cannot be restored. */
+const needed = [prefixes.bases, prefixes.chunks, prefixes.log, prefixes.generations];
 
-test("no database is created if the records of an archive are missing", async () => {
-  using archive = await makeIncomplete("generations/", "log/");
-  const isMissing = /^the archive is damaged: .* is missing/;
-  await expectRejection(
-    ensure(archive, "never"),
-    "operator",
-    /^it has a database, but \S+ is missing/,
+test("while anything of an archive is left, a database is restored from it if all is there, and none is created", async () => {
+  using archive = await makeLost();
+  const { storage, path } = archive;
+  const objects = await Promise.all(
+    (await archive.keys("")).map(async (key) => [key, await archive.body(key)] as const),
   );
-  await expectRejection(ensure(archive, "if-missing"), "operator", isMissing);
-  await expectRejection(archive.restore(), "operator", isMissing);
-  await archive.storage.remove([
-    ...(await archive.keys("bases/")),
-    ...(await archive.keys("chunks/")),
-  ]);
-  for (const restore of archiveRestores)
-    await expectRejection(ensure(archive, restore), "operator", /no complete base/);
+  for (let kinds = 1; kinds < 2 ** 5; kinds += 1) {
+    const left = Object.values(prefixes).filter((_, at) => kinds & (1 << at));
+    await storage.remove(objects.map(([key]) => key));
+    for (const [key, body] of objects)
+      if (left.some((prefix) => key.startsWith(prefix))) await storage.put(key, body);
+    const isWhole = needed.every((prefix) => left.includes(prefix));
+    const hasBase = left.includes(prefixes.bases);
+    await expectRejection(ensure(archive, "never"), "operator", hasBase ? missing : noBase);
+    const restored = ensure(archive, "if-missing");
+    if (isWhole) await restored;
+    else await expectRejection(restored, "operator", hasBase ? damaged : noBase);
+    expect(existsSync(path)).toBe(isWhole);
+    rmSync(path, { force: true });
+  }
 });
 
 test("another database is refused at once if only an earlier generation has a base", async () => {
-  using archive = await makeIncomplete();
+  using archive = await makeLost();
   await putRecord(archive, 2);
   const clock = makeClock();
   const other = archive.start({ path: archive.at("other.db"), clock });
@@ -95,7 +80,7 @@ test("another database is refused at once if only an earlier generation has a ba
 
 test("a database is not restored from the log of a killed server that lacks a segment", async () => {
   using archive = makeArchive();
-  await serve(archive, 4, { path: archive.at("lost.db") });
+  await archive.serve(4, { path: archive.at("lost.db") });
   const [lost = "", , closed = ""] = (await archive.keys("log/")).slice(-3);
   await archive.storage.remove([closed]);
   const problem = await archive.lose(lost);
@@ -104,7 +89,7 @@ test("a database is not restored from the log of a killed server that lacks a se
 });
 
 test("a database is kept that appears while the archive is waited for", async () => {
-  using archive = await makeIncomplete();
+  using archive = await makeLost();
   // Another server, which was killed.
   await archive.storage.remove((await archive.keys("log/")).slice(-1));
   writeFileSync(archive.path, "");

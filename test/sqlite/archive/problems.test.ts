@@ -1,10 +1,21 @@
 import { expect, test } from "bun:test";
-import { systemClock } from "../../../src/base/clock.ts";
 import { AppError } from "../../../src/base/error.ts";
 import { createProblems } from "../../../src/sqlite/archive/problems.ts";
+import { makeClock } from "./archived.ts";
+
+const unavailable = (message: string) => new AppError("unavailable", message);
+
+function makeProblems() {
+  const lines: string[] = [];
+  const waits: (string | null)[] = [];
+  const clock = makeClock();
+  const log = (_level: string, event: string) => void lines.push(event);
+  const problems = createProblems(log, clock, (what) => void waits.push(what));
+  return { ...problems, clock, lines, waits };
+}
 
 test("the most important problem of what an archive needs is the current one", () => {
-  const problems = createProblems(() => {}, systemClock);
+  const problems = makeProblems();
   for (const [activity, current] of [
     ["deletion", null],
     ["heartbeat", null],
@@ -12,7 +23,7 @@ test("the most important problem of what an archive needs is the current one", (
     ["segments", "segments"],
     ["opening", "opening"],
   ] as const) {
-    problems.report(activity, new AppError("unavailable", activity));
+    problems.report(activity, unavailable(activity));
     expect(problems.current()).toBe(current);
   }
   problems.clear("opening");
@@ -21,44 +32,25 @@ test("the most important problem of what an archive needs is the current one", (
   expect(problems.current()).toBeNull();
 });
 
-test("what a server waits for has nothing of what only the log may say", () => {
-  const waits: unknown[] = [];
-  const problems = createProblems(
-    () => {},
-    systemClock,
-    (what) => waits.push(what),
-  );
-  problems.report("following", new AppError("unavailable", "s3://bucket is away"));
-  problems.report("following", new AppError("unavailable", "waiting for a command"));
+test("a server waits for what still fails, and says nothing of what only the log may say", () => {
+  const problems = makeProblems();
+  problems.report("following", unavailable("s3://bucket is away"));
+  problems.report("following", unavailable("waiting for a command"));
   problems.report("following", new Error("EIO"));
-  for (let clears = 0; clears < 2; clears += 1) problems.clear("following");
-  expect(waits).toEqual(["the storage of the archive", "a command", "its disk", null]);
-});
-
-test("a server waits for what still fails when something else works again", () => {
-  const waits: unknown[] = [];
-  const problems = createProblems(
-    () => {},
-    systemClock,
-    (what) => waits.push(what),
-  );
-  problems.report("reading", new Error("EIO"));
-  problems.report("heartbeat", new AppError("unavailable", "no answer"));
+  problems.report("heartbeat", unavailable("no answer"));
   problems.clear("heartbeat");
-  problems.clear("reading");
-  expect(waits).toEqual(["its disk", "the storage of the archive", "its disk", null]);
+  for (let clears = 0; clears < 2; clears += 1) problems.clear("following");
+  const [storage, disk] = ["the storage of the archive", "its disk"];
+  expect(problems.waits).toEqual([storage, "a command", disk, storage, disk, null]);
 });
 
 test("a failure is logged at most once a minute, and so is that it is over", () => {
-  const lines: string[] = [];
-  let nowMs = 100_000;
-  const clock = { ...systemClock, monotonicMs: () => nowMs };
-  const problems = createProblems((_level, event) => void lines.push(event), clock);
+  const problems = makeProblems();
   for (let second = 0; second <= 60; second += 1) {
-    problems.report("segments", new AppError("unavailable", "no answer"));
+    problems.report("segments", unavailable("no answer"));
     problems.clear("segments");
-    nowMs += 1_000;
+    problems.clock.pass(1_000);
   }
   const outage = ["archive not written", "archive written again"];
-  expect(lines).toEqual([...outage, ...outage]);
+  expect(problems.lines).toEqual([...outage, ...outage]);
 });

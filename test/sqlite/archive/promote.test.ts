@@ -9,7 +9,7 @@ import { createProblems } from "../../../src/sqlite/archive/problems.ts";
 import { readHead, readLog } from "../../../src/sqlite/archive/read/catalog.ts";
 import { createOwnLog, fence, seal } from "../../../src/sqlite/archive/write/log.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
-import { contentOf, makeArchive, makeClock, promoteTo, serve, writeSegments } from "./archived.ts";
+import { makeArchive, makeClock } from "./archived.ts";
 
 const first = { generation: 1, number: 1 };
 const sealer = { writer: "sealer", holder: "operator", promoted: true, timeMs: 0 };
@@ -66,14 +66,14 @@ test.each([false, true])(
   async (hadEnded) => {
     using archive = makeArchive();
     const { storage } = archive;
-    if (hadEnded) await serve(archive, 3);
+    if (hadEnded) await archive.serve(3);
     else {
       await using server = await archive.start();
-      await writeSegments(server, 3);
-      expect(await promoteTo(storage)).toMatchObject({ generation: 1, hadEnded });
+      await server.write(3);
+      expect(await archive.promote()).toMatchObject({ generation: 1, hadEnded });
     }
     // Behind the end.
-    expect(await promoteTo(storage)).toMatchObject({ generation: 1, hadEnded: true });
+    expect(await archive.promote()).toMatchObject({ generation: 1, hadEnded: true });
     const last = parseKey((await archive.segments()).at(-1) ?? "") ?? first;
     const slots = [1, 2].map((count) => ({ generation: 1, number: last.number + count }));
     const heads = await Promise.all(slots.map((slot) => readHead(storage, slot)));
@@ -83,17 +83,17 @@ test.each([false, true])(
       const restored = await archive.restore();
       await using server = await archive.start();
       expect(server.lines[0]).toContain('"continued":true');
-      expect(restored).toEqual(contentOf(server.db));
-      await writeSegments(server, 1);
+      expect(restored).toEqual(server.content());
+      await server.write(1);
     }
   },
 );
 
 test("a promotion is refused when the end of the log is damaged or missing", async () => {
   using archive = makeArchive();
-  const refused = () => promoteTo(archive.storage).catch(({ message }) => message);
+  const refused = () => archive.promote().catch(({ message }) => message);
   expect(await refused()).toBe("the archive is empty");
-  await serve(archive, 3);
+  await archive.serve(3);
   const last = (await archive.segments()).at(-1) ?? "";
   await archive.clear(last);
   expect(await refused()).toBe(`the archive is damaged: ${last} is damaged`);

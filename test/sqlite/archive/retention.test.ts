@@ -143,3 +143,12 @@ test("the chunks of older bases are deleted page by page, also of one that was n
   expect(left[0]).toStartWith("chunks/00000001-0000000004/");
   expect(storage.largest()).toBe(1000);
 });
+
+test("what an older base needs is kept while the manifest of a newer one is damaged", async () => {
+  const storage = makeStorage();
+  await storage.addGeneration(1, 20);
+  for (const number of [1, 2]) await storage.addBase(1, number, 5 * number);
+  await storage.put(baseKey({ generation: 1, number: 2 }), EMPTY);
+  await deleteExpired(storage, Number.POSITIVE_INFINITY);
+  expect(await storage.slots()).toHaveLength(16);
+});

@@ -64,7 +64,7 @@ test-changed: node_modules/.installed ## lint what differs from main, and run th
 # In one process, because the tests share the databases of the cluster. Statements on a cluster take longer.
 citus-test: node_modules/.installed ## test dist/user-api on the Citus cluster of TEST_CITUS_URL
 	@mkdir -p dist/test && : >dist/test/citus.xml
-	TEST_DATABASE=citus TEST_BINARY="$$PWD/dist/user-api" $(bun) test --no-isolate --timeout=180000 test/http/database test/replicas/citus-workers.test.ts test/replicas/changes-model.test.ts test/replicas/pooler.test.ts --reporter=junit --reporter-outfile=dist/test/citus.xml
+	TEST_DATABASE=citus TEST_BINARY="$$PWD/dist/user-api" $(bun) test --no-isolate --timeout=180000 test/http/database test/replicas/citus-workers.test.ts test/replicas/histories.test.ts test/replicas/pooler.test.ts --reporter=junit --reporter-outfile=dist/test/citus.xml
 
 build: node_modules/.production ## build dist/user-api
 	scripts/build.sh

@@ -32,7 +32,7 @@ export async function dropDatabase(url: string): Promise<void> {
   else if (againstPostgres) await (await requireCluster()).dropDatabase(url);
 }
 
-export async function runOnServer(url: string, statement: string): Promise<void> {
+async function runOnServer(url: string, statement: string): Promise<void> {
   await runOn(url, statement);
 }
 

@@ -1,5 +1,5 @@
 // Error messages for the operator are one line without the password.
-import { describe, expect, test } from "bun:test";
+import { expect } from "bun:test";
 import type { StoreOptions } from "../../src/domain/store.ts";
 import { severalServers } from "../../src/postgres/server/citus.ts";
 import { connect } from "../../src/postgres/server/connection.ts";
@@ -7,7 +7,7 @@ import { migrate, migrations } from "../../src/postgres/whole/migrate.ts";
 import { newUser, orderFields, parsed, setFields } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { listed } from "../support/listed.ts";
-import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
+import { type Harness, makeHarness, test } from "./postgres-harness.ts";
 
 function change(
   url: string,
@@ -29,240 +29,206 @@ const allSettings = `
   order by name
 `;
 
-describe.if(cluster !== null)("open", () => {
-  test("rejects with a one-line message when it cannot connect", async () => {
-    await using world = await makeHarness();
-    const wrong: [Parameters<typeof change>[1], RegExp][] = [
-      [{ port: "1" }, /: connection refused, or unknown host$/],
-      [
-        { pathname: "/nowhere" },
-        /\/nowhere: the database does not exist: create it with `createdb`$/,
-      ],
-      [{ username: "stranger" }, /the server does not let this user log in from this host$/],
-      [{ search: "sslmode=require" }, /the URL requires TLS, but the server does not support it$/],
-      [{ pathname: "/50%" }, /a % in the URL must be written as %25$/],
-      [{ password: "hunter2%" }, /a % in the URL must be written as %25$/],
-      [{ search: "nonsense=1" }, /unrecognized configuration parameter "nonsense"$/],
-    ];
-    for (const [parts, line] of wrong) {
-      const { message } = await expectNotOpened(world, line, change(world.url, parts));
-      expect(message).toStartWith("Cannot open postgres://");
-      expect(message).not.toContain("hunter2");
-      expect(message).not.toContain("\n");
-    }
-  });
-
-  test("gives each process another name and its settings, apart from servers behind a pooler, unless the URL has them", async () => {
-    await using world = await makeHarness();
-    const nameWith = (parameters: string, mode: StoreOptions["mode"]) =>
-      connect({ databaseUrl: world.url + parameters, mode }).settings["application_name"];
-    const names = [nameWith("", "serve"), nameWith("&prepare=false", "read")];
-    expect(new Set(names).size).toBe(2);
-    for (const name of names) expect(name).toMatch(/^user-api [\da-f]{8}$/);
-    expect(nameWith("&prepare=false", "serve")).toBe("user-api");
-    expect(nameWith("&application_name=a", "serve")).toBeUndefined();
-    // Those of several servers apply as well, unless the URL has them.
-    const databaseUrl = `${world.url}&citus.max_adaptive_executor_pool_size=4`;
-    const { settings } = connect({ databaseUrl }, severalServers.settings);
-    const { "citus.max_adaptive_executor_pool_size": _, ...others } = severalServers.settings;
-    expect(settings).toMatchObject(others);
-    expect(Object.keys(settings)).not.toContain("citus.max_adaptive_executor_pool_size");
-  });
-
-  test("sets what the role has after the statements of docs/scaling-out.md", async () => {
-    await using world = await makeHarness();
-    const page = await Bun.file(`${import.meta.dir}/../../docs/scaling-out.md`).text();
-    const statements = page.match(/^alter role ann in database user_api set .*$/gm) ?? [];
-    const target = `alter role ${new URL(world.url).username} in database ${nameOf(world)} `;
-    for (const statement of statements) {
-      await world.run(statement.replace("alter role ann in database user_api ", target));
-    }
-    const settingsOf = (databaseUrl: string) =>
-      world.connect(databaseUrl).run("read", (session) => session.all(allSettings));
-    const ofRole = await settingsOf(change(world.url, { search: "prepare=false" }));
-    expect(ofRole).toEqual(await settingsOf(world.url));
-    // Other roles keep theirs, also in this database.
-    expect(await world.run("select from pg_db_role_setting where setrole = 0::oid")).toEqual([]);
-  });
-
-  test("warns about settings that a pooler has rejected and the role does not have", async () => {
-    await using world = await makeHarness();
-    const warningsOf = async (search: string, mode: StoreOptions["mode"] = "serve") => {
-      const warnings: string[] = [];
-      const databaseUrl = change(world.url, { search });
-      const onWarning = (text: string) => warnings.push(text);
-      const store = await world.open({ databaseUrl, mode, onWarning });
-      await store.close();
-      // The servers of the tests may have it off, to be faster.
-      return warnings.filter((text) => !text.startsWith("fsync"));
-    };
-    expect(await warningsOf("")).toEqual([]);
-    expect(await warningsOf("statement_timeout=2000")).toEqual([]);
-    const role =
-      "the role in PostgreSQL should have statement_timeout = '5000', lock_timeout = '200', " +
-      "idle_in_transaction_session_timeout = '10000', row_security = 'off', jit = 'off', " +
-      "enable_seqscan = 'off', plan_cache_mode = 'force_generic_plan'";
-    expect(await warningsOf("prepare=false")).toEqual([role]);
-    // Not that all processes should only read.
-    expect(await warningsOf("prepare=false", "serve-read-only")).toEqual([role]);
-    await world.run(`alter database ${nameOf(world)} set synchronous_commit = off`);
-    const danger =
-      "synchronous_commit is off in PostgreSQL: writes that were acknowledged can be lost";
-    expect(await warningsOf("prepare=false")).toEqual([danger, role]);
-    // A connection sets it, unless the URL does.
-    expect(await warningsOf("")).toEqual([]);
-    expect(await warningsOf("synchronous_commit=off")).toEqual([danger]);
-  });
-
-  test("rejects a database that is empty when create is false, has tables of another application, or is not UTF-8", async () => {
-    await using world = await makeHarness(true);
-    await expectRejection(world.open({ create: false }), "operator", /the database is empty: run/);
-    expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
-    await world.run("create table users (id integer)");
-    await expectNotOpened(world, /the database contains tables of another application$/);
-    const latin = `${nameOf(world)}_latin`;
-    const locale = "encoding latin1 template template0 lc_collate 'C' lc_ctype 'C'";
-    await world.run(`create database ${latin} ${locale}`);
-    const databaseUrl = world.url.replace("?", "_latin?");
-    await expectNotOpened(world, /encoding of the database is LATIN1/, databaseUrl);
-    await world.run(`drop database ${latin} with (force)`);
-  });
-
-  test("creates a primary key for each table, without which a publication of it rejects updates", async () => {
-    await using world = await makeHarness();
-    const tablesWithoutKey = `
-      select oid::regclass::text as name
-      from pg_class
-      where relkind = 'r'
-        and relnamespace = 'public'::regnamespace
-        and not exists (select from pg_index where indrelid = pg_class.oid and indisprimary)
-    `;
-    expect(await world.run(tablesWithoutKey)).toEqual([]);
-  });
-
-  test("lets PostgreSQL reject what makes a response invalid JSON", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    const { id } = await newUser(store);
-    await store.orders.create(orderFields(id), null);
-    for (const damage of [
-      "users set created_at = 'a\"b'",
-      "users set updated_at = '2026-01-01'",
-      "orders set currency = 'a\"b'",
-      "orders set status = '\"'",
-      "orders set created_at = updated_at || '\"'",
-    ])
-      await expect(world.run(`update ${damage}`), damage).rejects.toThrow("check");
-  });
-
-  test("uses a newer schema with more columns, and rejects one that says that this program must not", async () => {
-    await using world = await makeHarness();
-    const newer = migrations.length + 1;
-    for (const table of ["users", "orders", "tokens", "changes", "idempotency_keys"])
-      await world.run(`alter table ${table} add column later text`);
-    await world.run(`update user_api set schema_version = ${newer}`);
-    const store = await world.open();
-    const key = { owner: "a", key: "a", fingerprint: "f" };
-    const user = await newUser(store);
-    const order = await store.orders.create(orderFields(user.id), key);
-    expect(await store.orders.create(orderFields(user.id), key)).toMatchObject({ replayed: true });
-    const paid = await store.orders.update(order.id, setFields({ status: "paid" }), null);
-    expect((await listed(store.orders.list({ limit: 9, offset: 0 }))).rows).toEqual([parsed(paid)]);
-    expect(await store.bulk.users.import([user])).toEqual([{ outcome: "unchanged" }]);
-    await store.withCopySource(async (source) => {
-      for (const table of ["users", "orders", "changes"] as const)
-        for await (const [row] of source.read(table)) expect(row).not.toHaveProperty("later");
-    });
-    expect(await store.check()).toEqual([]);
-    await world.run(`update user_api set oldest_version = ${newer}`);
-    const problem = `has version ${newer}, but this program supports versions up to ${newer - 1}`;
-    await expectNotOpened(world, new RegExp(problem));
-  });
-
-  test("uses the database in the URL when PGDATABASE names another", async () => {
-    await using world = await makeHarness();
-    const before = Bun.env["PGDATABASE"];
-    Bun.env["PGDATABASE"] = "elsewhere";
-    try {
-      await newUser(await world.open());
-    } finally {
-      if (before === undefined) delete Bun.env["PGDATABASE"];
-      else Bun.env["PGDATABASE"] = before;
-    }
-    expect(await world.run("select from users")).toHaveLength(1);
-  });
-
-  test.each(["", "&prepare=false"])(
-    "returns exact integers when the database rounds floating point, with %p",
-    async (parameters) => {
-      await using world = await makeHarness();
-      await world.run(`alter database ${nameOf(world)} set extra_float_digits = -3`);
-      const store = await world.open({ databaseUrl: world.url + parameters });
-      const { id } = await newUser(store);
-      const total = 2 ** 53 - 1;
-      const items = [{ sku: "a", quantity: 1, unit_price: total }];
-      const record = await store.orders.create(orderFields(id, { items, total }), null);
-      await world.run(`update orders set id = ${total - 2}, version = ${total - 2}`);
-      const order = { ...JSON.parse(record.json), id: total - 2, version: total - 2 };
-      expect((await listed(store.orders.list({ limit: 1, offset: 0 }))).rows).toEqual([order]);
-      await store.withCopySource(async (source) => {
-        for await (const [row] of source.read("orders"))
-          expect(row ?? order).toMatchObject({ id: order.id, total });
-      });
-      await store.orders.update(order.id, setFields({ status: "paid" }), null);
-      expect(parsed(await store.orders.get(order.id))).toMatchObject({ version: total - 1, total });
-    },
-  );
+test("open rejects with a one-line message when it cannot connect", async (world) => {
+  const wrong: [Parameters<typeof change>[1], RegExp][] = [
+    [{ port: "1" }, /: connection refused, or unknown host$/],
+    [
+      { pathname: "/nowhere" },
+      /\/nowhere: the database does not exist: create it with `createdb`$/,
+    ],
+    [{ username: "stranger" }, /the server does not let this user log in from this host$/],
+    [{ search: "sslmode=require" }, /the URL requires TLS, but the server does not support it$/],
+    [{ pathname: "/50%" }, /a % in the URL must be written as %25$/],
+    [{ password: "hunter2%" }, /a % in the URL must be written as %25$/],
+    [{ search: "nonsense=1" }, /unrecognized configuration parameter "nonsense"$/],
+  ];
+  for (const [parts, line] of wrong) {
+    const { message } = await expectNotOpened(world, line, change(world.url, parts));
+    expect(message).toStartWith("Cannot open postgres://");
+    expect(message).not.toContain("hunter2");
+    expect(message).not.toContain("\n");
+  }
 });
+
+test("open gives each process another name and its settings, apart from servers behind a pooler, unless the URL has them", async (world) => {
+  const nameWith = (parameters: string, mode: StoreOptions["mode"]) =>
+    connect({ databaseUrl: world.url + parameters, mode }).settings["application_name"];
+  const names = [nameWith("", "serve"), nameWith("&prepare=false", "read")];
+  expect(new Set(names).size).toBe(2);
+  for (const name of names) expect(name).toMatch(/^user-api [\da-f]{8}$/);
+  expect(nameWith("&prepare=false", "serve")).toBe("user-api");
+  expect(nameWith("&application_name=a", "serve")).toBeUndefined();
+  // Those of several servers apply as well, unless the URL has them.
+  const databaseUrl = `${world.url}&citus.max_adaptive_executor_pool_size=4`;
+  const { settings } = connect({ databaseUrl }, severalServers.settings);
+  const { "citus.max_adaptive_executor_pool_size": _, ...others } = severalServers.settings;
+  expect(settings).toMatchObject(others);
+  expect(Object.keys(settings)).not.toContain("citus.max_adaptive_executor_pool_size");
+});
+
+test("open sets what the role has after the statements of docs/scaling-out.md", async (world) => {
+  const page = await Bun.file(`${import.meta.dir}/../../docs/scaling-out.md`).text();
+  const statements = page.match(/^alter role ann in database user_api set .*$/gm) ?? [];
+  const target = `alter role ${new URL(world.url).username} in database ${nameOf(world)} `;
+  for (const statement of statements) {
+    await world.run(statement.replace("alter role ann in database user_api ", target));
+  }
+  const settingsOf = (databaseUrl: string) =>
+    world.connect(databaseUrl).run("read", (session) => session.all(allSettings));
+  const ofRole = await settingsOf(change(world.url, { search: "prepare=false" }));
+  expect(ofRole).toEqual(await settingsOf(world.url));
+  // Other roles keep theirs, also in this database.
+  expect(await world.run("select from pg_db_role_setting where setrole = 0::oid")).toEqual([]);
+});
+
+test("open warns about settings that a pooler has rejected and the role does not have", async (world) => {
+  const warningsOf = async (search: string, mode: StoreOptions["mode"] = "serve") => {
+    const warnings: string[] = [];
+    const databaseUrl = change(world.url, { search });
+    const onWarning = (text: string) => warnings.push(text);
+    const store = await world.open({ databaseUrl, mode, onWarning });
+    await store.close();
+    // The servers of the tests may have it off, to be faster.
+    return warnings.filter((text) => !text.startsWith("fsync"));
+  };
+  expect(await warningsOf("")).toEqual([]);
+  expect(await warningsOf("statement_timeout=2000")).toEqual([]);
+  const role =
+    "the role in PostgreSQL should have statement_timeout = '5000', lock_timeout = '200', " +
+    "idle_in_transaction_session_timeout = '10000', row_security = 'off', jit = 'off', " +
+    "enable_seqscan = 'off', plan_cache_mode = 'force_generic_plan'";
+  expect(await warningsOf("prepare=false")).toEqual([role]);
+  // Not that all processes should only read.
+  expect(await warningsOf("prepare=false", "serve-read-only")).toEqual([role]);
+  await world.run(`alter database ${nameOf(world)} set synchronous_commit = off`);
+  const danger =
+    "synchronous_commit is off in PostgreSQL: writes that were acknowledged can be lost";
+  expect(await warningsOf("prepare=false")).toEqual([danger, role]);
+  // A connection sets it, unless the URL does.
+  expect(await warningsOf("")).toEqual([]);
+  expect(await warningsOf("synchronous_commit=off")).toEqual([danger]);
+});
+
+test("open rejects a database that is empty when create is false, has tables of another application, or is not UTF-8", async () => {
+  await using world = await makeHarness(true);
+  await expectRejection(world.open({ create: false }), "operator", /the database is empty: run/);
+  expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
+  await world.run("create table users (id integer)");
+  await expectNotOpened(world, /the database contains tables of another application$/);
+  const latin = `${nameOf(world)}_latin`;
+  const locale = "encoding latin1 template template0 lc_collate 'C' lc_ctype 'C'";
+  await world.run(`create database ${latin} ${locale}`);
+  const databaseUrl = world.url.replace("?", "_latin?");
+  await expectNotOpened(world, /encoding of the database is LATIN1/, databaseUrl);
+  await world.run(`drop database ${latin} with (force)`);
+});
+
+test("open creates a primary key for each table, without which a publication of it rejects updates", async (world) => {
+  const tablesWithoutKey = `
+    select oid::regclass::text as name
+    from pg_class
+    where relkind = 'r'
+      and relnamespace = 'public'::regnamespace
+      and not exists (select from pg_index where indrelid = pg_class.oid and indisprimary)
+  `;
+  expect(await world.run(tablesWithoutKey)).toEqual([]);
+});
+
+test("open lets PostgreSQL reject what makes a response invalid JSON", async (world) => {
+  const store = await world.open();
+  const { id } = await newUser(store);
+  await store.orders.create(orderFields(id), null);
+  for (const damage of [
+    "users set created_at = 'a\"b'",
+    "users set updated_at = '2026-01-01'",
+    "orders set currency = 'a\"b'",
+    "orders set status = '\"'",
+    "orders set created_at = updated_at || '\"'",
+  ])
+    await expect(world.run(`update ${damage}`), damage).rejects.toThrow("check");
+});
+
+test("open rejects a newer schema that says that this program must not use it", async (world) => {
+  const newer = migrations.length + 1;
+  await world.run(`update user_api set schema_version = ${newer}, oldest_version = ${newer}`);
+  const problem = `has version ${newer}, but this program supports versions up to ${newer - 1}`;
+  await expectNotOpened(world, new RegExp(problem));
+});
+
+test("open uses the database in the URL when PGDATABASE names another", async (world) => {
+  const before = Bun.env["PGDATABASE"];
+  Bun.env["PGDATABASE"] = "elsewhere";
+  try {
+    await newUser(await world.open());
+  } finally {
+    if (before === undefined) delete Bun.env["PGDATABASE"];
+    else Bun.env["PGDATABASE"] = before;
+  }
+  expect(await world.run("select from users")).toHaveLength(1);
+});
+
+for (const parameters of ["", "&prepare=false"])
+  test(`integers are exact when the database rounds floating point, with "${parameters}"`, async (world) => {
+    await world.run(`alter database ${nameOf(world)} set extra_float_digits = -3`);
+    const store = await world.open({ databaseUrl: world.url + parameters });
+    const { id } = await newUser(store);
+    const total = 2 ** 53 - 1;
+    const items = [{ sku: "a", quantity: 1, unit_price: total }];
+    const record = await store.orders.create(orderFields(id, { items, total }), null);
+    await world.run(`update orders set id = ${total - 2}, version = ${total - 2}`);
+    const order = { ...JSON.parse(record.json), id: total - 2, version: total - 2 };
+    expect((await listed(store.orders.list({ limit: 1, offset: 0 }))).rows).toEqual([order]);
+    await store.withCopySource(async (source) => {
+      for await (const [row] of source.read("orders"))
+        expect(row ?? order).toMatchObject({ id: order.id, total });
+    });
+    await store.orders.update(order.id, setFields({ status: "paid" }), null);
+    expect(parsed(await store.orders.get(order.id))).toMatchObject({ version: total - 1, total });
+  });
 
 const CURRENT = migrations.length;
 const extended = [...migrations, ["create table later (id integer primary key)"]];
 
 const versionOf = ({ run }: Harness) => run<object>("select schema_version from user_api");
 
-describe.if(cluster !== null)("migrate", () => {
-  test("migrates an older schema once, and reports the versions, when servers start at the same time", async () => {
-    await using world = await makeHarness();
-    const reported: [from: number, to: number][] = [];
-    const onMigration = (from: number, to: number) => reported.push([from, to]);
-    const start = () =>
-      migrate(world.connect(), { create: true, mode: "serve", onMigration }, extended);
-    await Promise.all([start(), start()]);
-    expect(reported).toEqual([[CURRENT, CURRENT + 1]]);
-    expect(await versionOf(world)).toEqual([{ schema_version: CURRENT + 1 }]);
-    expect(await world.run("select from later")).toEqual([]);
-  });
+test("migrate migrates an older schema once, and reports the versions, when servers start at the same time", async (world) => {
+  const reported: [from: number, to: number][] = [];
+  const onMigration = (from: number, to: number) => reported.push([from, to]);
+  const start = () =>
+    migrate(world.connect(), { create: true, mode: "serve", onMigration }, extended);
+  await Promise.all([start(), start()]);
+  expect(reported).toEqual([[CURRENT, CURRENT + 1]]);
+  expect(await versionOf(world)).toEqual([{ schema_version: CURRENT + 1 }]);
+  expect(await world.run("select from later")).toEqual([]);
+});
 
-  test("changes nothing when a statement of a migration fails", async () => {
-    await using world = await makeHarness();
-    const failing = [...extended, ["select 1 / 0"]];
-    const migrating = migrate(world.connect(), { create: true, mode: "serve" }, failing);
-    await expect(migrating).rejects.toThrow("division by zero");
-    expect(await versionOf(world)).toEqual([{ schema_version: CURRENT }]);
-    expect(await world.run("select to_regclass('later') as later")).toEqual([{ later: null }]);
-  });
+test("migrate changes nothing when a statement of a migration fails", async (world) => {
+  const failing = [...extended, ["select 1 / 0"]];
+  const migrating = migrate(world.connect(), { create: true, mode: "serve" }, failing);
+  await expect(migrating).rejects.toThrow("division by zero");
+  expect(await versionOf(world)).toEqual([{ schema_version: CURRENT }]);
+  expect(await world.run("select to_regclass('later') as later")).toEqual([{ later: null }]);
+});
 
-  test("creates the tables once, and reports it, when commands start at the same time and others hold advisory locks", async () => {
-    await using world = await makeHarness(true);
-    await using _held = await world.hold("select pg_advisory_xact_lock(1969320041)");
-    const reported: [from: number, to: number][] = [];
-    const onMigration = (from: number, to: number) => reported.push([from, to]);
-    const start = () => world.open({ create: true, mode: "write", onMigration });
-    await Promise.all([start(), start(), start()]);
-    expect(reported).toEqual([[0, CURRENT]]);
-  });
+test("migrate creates the tables once, and reports it, when commands start at the same time and others hold advisory locks", async () => {
+  await using world = await makeHarness(true);
+  await using _held = await world.hold("select pg_advisory_xact_lock(1969320041)");
+  const reported: [from: number, to: number][] = [];
+  const onMigration = (from: number, to: number) => reported.push([from, to]);
+  const start = () => world.open({ create: true, mode: "write", onMigration });
+  await Promise.all([start(), start(), start()]);
+  expect(reported).toEqual([[0, CURRENT]]);
+});
 
-  test("rejects an older schema, and does not change it, when a server only reads it, or a command opens it", async () => {
-    await using world = await makeHarness();
-    for (const [mode, create] of [
-      ["serve-read-only", false],
-      ["read", false],
-      ["write", true],
-      ["write", false],
-    ] as const) {
-      const opening = migrate(world.connect(), { mode, create }, extended);
-      await expectRejection(opening, "operator", /run `user-api migrate` on this database/);
-    }
-    expect(await versionOf(world)).toEqual([{ schema_version: CURRENT }]);
-  });
+test("migrate rejects an older schema, and does not change it, when a server only reads it, or a command opens it", async (world) => {
+  for (const [mode, create] of [
+    ["serve-read-only", false],
+    ["read", false],
+    ["write", true],
+    ["write", false],
+  ] as const) {
+    const opening = migrate(world.connect(), { mode, create }, extended);
+    await expectRejection(opening, "operator", /run `user-api migrate` on this database/);
+  }
+  expect(await versionOf(world)).toEqual([{ schema_version: CURRENT }]);
 });

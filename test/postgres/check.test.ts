@@ -1,7 +1,7 @@
-import { describe, expect, test } from "bun:test";
+import { expect } from "bun:test";
 import { orderStatuses } from "../../src/domain/order.ts";
 import { newUser, orderFields, setFields } from "../contract/open.ts";
-import { cluster, makeHarness } from "./postgres-harness.ts";
+import { test } from "./postgres-harness.ts";
 
 /** Damage, the statements that cause it, and the problems that `check` must report. */
 const damages: [string, string, string[]][] = [
@@ -66,9 +66,8 @@ const damages: [string, string, string[]][] = [
   ],
 ];
 
-describe.if(cluster !== null)("check", () => {
-  test.each(damages)("reports the problems when %s", async (_what, damage, findings) => {
-    await using world = await makeHarness();
+for (const [what, damage, findings] of damages)
+  test(`check reports the problems when ${what}`, async (world) => {
     const store = await world.open();
     const { id } = await newUser(store);
     const gone = await newUser(store);
@@ -88,4 +87,3 @@ describe.if(cluster !== null)("check", () => {
     await world.run(damage);
     expect(await store.check()).toEqual(findings);
   });
-});

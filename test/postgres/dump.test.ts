@@ -6,7 +6,7 @@ import type { Store } from "../../src/domain/store.ts";
 import { newUser, orderFields, rename, setPaid } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { withStore } from "../support/open-store.ts";
-import { findPrograms, type Instance, runOn, startInstance } from "./instance.ts";
+import { findPrograms, runOn, startInstance } from "./instance.ts";
 
 const programs = findPrograms() ?? "";
 const possible = ["pg_dump", "psql"].every((name) => existsSync(join(programs, name)));
@@ -26,12 +26,6 @@ const passTransactions = (count: number) => `
   end
   $$
 `;
-
-async function createDatabase({ url }: Instance): Promise<string> {
-  const name = `test_${crypto.randomUUID().replaceAll("-", "")}`;
-  await runOn(url, `create database ${name}`);
-  return Object.assign(new URL(url), { pathname: name }).href;
-}
 
 /**
  * Writes a token, users and orders. Some of their changes have no id, also one of a transaction that was open when others
@@ -78,9 +72,9 @@ test.if(possible)(
     // Its transactions have higher numbers than those of the other one.
     await runOn(source.url, passTransactions(5_000));
     for (const isDataOnly of [false, true]) {
-      const from = await createDatabase(source);
+      const from = await source.createDatabase();
       await fill(from);
-      const to = await createDatabase(isDataOnly ? source : other);
+      const to = await (isDataOnly ? source : other).createDatabase();
       if (isDataOnly) await withStore(to, async () => {}, { mode: "serve" });
       await restore(from, to, isDataOnly ? ["--data-only"] : []);
       if (isDataOnly) {

@@ -1,5 +1,5 @@
 // The errors of the store when the server is slow, unreachable, locked, read-only or untrusted.
-import { describe, expect, test } from "bun:test";
+import { expect, test as testAlways } from "bun:test";
 import type { Session } from "../../src/postgres/server/connection.ts";
 import {
   describePostgresError,
@@ -7,17 +7,17 @@ import {
   sqlState,
   toUnavailable,
 } from "../../src/postgres/server/errors.ts";
-import { newUser, parsed, userFields } from "../contract/open.ts";
+import { parsed, userFields } from "../contract/open.ts";
 import { startSwitch } from "../failover/switch.ts";
 import { expectRejection } from "../support/expect-error.ts";
-import { cluster, makeHarness, patient } from "./postgres-harness.ts";
+import { patient, test } from "./postgres-harness.ts";
 import { serverError } from "./server-error.ts";
 
 const page = { limit: 10, offset: 0 };
 
 const LOST = "08006";
 
-test.each([
+testAlways.each([
   ["failure on connection marked as essential: 127.0.0.1:5461", LOST],
   ["could not commit transaction for shard 102008 on at least one node", LOST],
   ["SSL SYSCALL error: EOF detected\ninvalid socket", LOST],
@@ -40,7 +40,7 @@ test.each([
   expect(isStatementError(toUnavailable(error))).toBe(state !== LOST);
 });
 
-test.each([
+testAlways.each([
   [
     "28P01",
     'password authentication failed for user "ann"',
@@ -69,7 +69,7 @@ test.each([
   });
 });
 
-test.each(["CRL_HAS_EXPIRED", "ERR_TLS_CERT_ALTNAME_INVALID", "INVALID_CA"])(
+testAlways.each(["CRL_HAS_EXPIRED", "ERR_TLS_CERT_ALTNAME_INVALID", "INVALID_CA"])(
   "a certificate that cannot be verified (%s) becomes unavailable, and a one-line message at startup",
   (code) => {
     const error = Object.assign(new Error("rejected"), { code });
@@ -87,90 +87,68 @@ test.each(["CRL_HAS_EXPIRED", "ERR_TLS_CERT_ALTNAME_INVALID", "INVALID_CA"])(
   },
 );
 
-test("a bug is not taken for a problem of the certificate", () => {
+testAlways("a bug is not taken for a problem of the certificate", () => {
   const error = Object.assign(new Error("a bug"), { code: "ERR_INVALID_ARG_TYPE" });
   expect(toUnavailable(error)).toBe(error);
   expect(describePostgresError("Cannot open postgres://a/b", error)).toBe(error);
 });
 
-describe.if(cluster !== null)("the store", () => {
-  test("rejects with unavailable when the response to a commit is lost, and a retry with the key is safe", async () => {
-    await using world = await makeHarness();
-    await using network = await startSwitch(world.url);
-    const store = await world.open({ databaseUrl: network.through(world.url) });
-    const key = { owner: "a", key: "b", fingerprint: "c" };
-    const fields = userFields();
-    network.loseResponseTo(fields.email);
-    await expectRejection(store.users.create(fields, key), "unavailable");
-    const { replayed, ...record } = await store.users.create(fields, key);
-    expect([parsed(record).email, replayed]).toEqual([fields.email, true]);
-    expect((await store.users.list(page)).total).toBe(1);
-  });
+test("the store rejects with unavailable when the response to a commit is lost, and a retry with the key is safe", async (world) => {
+  await using network = await startSwitch(world.url);
+  const store = await world.open({ databaseUrl: network.through(world.url) });
+  const key = { owner: "a", key: "b", fingerprint: "c" };
+  const fields = userFields();
+  network.loseResponseTo(fields.email);
+  await expectRejection(store.users.create(fields, key), "unavailable");
+  const { replayed, ...record } = await store.users.create(fields, key);
+  expect([parsed(record).email, replayed]).toEqual([fields.email, true]);
+  expect((await store.users.list(page)).total).toBe(1);
+});
 
-  test("recovers, and closes, when its connections stop responding", async () => {
-    await using world = await makeHarness();
-    const db = world.connect(world.urlWith("max=2&statement_timeout=0"));
-    const sleep = (session: Session) => session.all("select pg_sleep(60)");
-    // The second one begins on a new connection.
-    const silent = [1, 2].map(() => db.run("write", sleep, { transaction: true, timeoutMs: 100 }));
-    for (const work of silent)
-      await expectRejection(work, "unavailable", "the database does not respond");
-    const read = db.run("read", (session) => session.first("select 1 as one"));
-    expect(await read).toEqual({ one: 1 });
-    const last = db.run("write", sleep, { transaction: true, timeoutMs: 100 });
-    await Promise.all([expectRejection(last, "unavailable"), db.close()]);
-    // The engine of a container kills a server soon after SHUTDOWN_SECONDS.
-    const sleeping = "select from pg_stat_activity where wait_event = 'PgSleep'";
-    expect(await world.run(sleeping)).not.toEqual([]);
-  });
+test("the store recovers, and closes, when its connections stop responding", async (world) => {
+  const db = world.connect(world.urlWith("max=2&statement_timeout=0"));
+  const sleep = (session: Session) => session.all("select pg_sleep(60)");
+  // The second one begins on a new connection.
+  const silent = [1, 2].map(() => db.run("write", sleep, { transaction: true, timeoutMs: 100 }));
+  for (const work of silent)
+    await expectRejection(work, "unavailable", "the database does not respond");
+  const read = db.run("read", (session) => session.first("select 1 as one"));
+  expect(await read).toEqual({ one: 1 });
+  const last = db.run("write", sleep, { transaction: true, timeoutMs: 100 });
+  await Promise.all([expectRejection(last, "unavailable"), db.close()]);
+  // The engine of a container kills a server soon after SHUTDOWN_SECONDS.
+  const sleeping = "select from pg_stat_activity where wait_event = 'PgSleep'";
+  expect(await world.run(sleeping)).not.toEqual([]);
+});
 
-  test("reads, but rejects writes and checkUsable, when the database is read-only", async () => {
-    await using world = await makeHarness();
-    const writer = await world.open();
-    await writer.changes.list(page);
-    await newUser(writer);
-    await writer.close();
-    const databaseUrl = `${world.url}&default_transaction_read_only=on`;
-    const store = await world.open({ databaseUrl });
-    expect((await store.users.list(page)).total).toBe(1);
-    // The change has no id yet.
-    expect((await store.changes.list(page)).total).toBe(0);
-    const problem = "the database is read-only at the moment";
-    await expectRejection(store.users.create(userFields(), null), "unavailable", problem);
-    await expectRejection(store.checkUsable(), "unavailable", problem);
-  });
+test("the store rejects checkUsable when a session cannot load PL/pgSQL, which creates need", async (world) => {
+  const store = await world.open();
+  // What PostgreSQL reports if the file of the language is missing.
+  await world.run(`
+    create or replace function feed_origin() returns bigint[] language plpgsql as $$
+    begin
+      raise exception 'could not access file "$libdir/plpgsql"' using errcode = '58P01';
+    end
+    $$
+  `);
+  await expectRejection(store.checkUsable(), "unavailable");
+});
 
-  test("rejects checkUsable when a session cannot load PL/pgSQL, which creates need", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    // What PostgreSQL reports if the file of the language is missing.
-    await world.run(`
-      create or replace function feed_origin() returns bigint[] language plpgsql as $$
-      begin
-        raise exception 'could not access file "$libdir/plpgsql"' using errcode = '58P01';
-      end
-      $$
-    `);
-    await expectRejection(store.checkUsable(), "unavailable");
-  });
-
-  test("returns its statistics without delay, and counts no last use of a token, when every connection is in use or closed", async () => {
-    await using world = await makeHarness();
-    const store = await world.open({ databaseUrl: world.urlWith(`max=1${patient}`) });
-    const { databaseBytes, ...rest } = await store.statistics();
-    expect(databaseBytes).toBeGreaterThan(1_000_000);
-    expect(rest).toEqual({ pendingWrites: 0, walBytes: 0, freeBytes: null, lastBackupS: null });
-    const held = await world.hold("lock table tokens in exclusive mode");
-    const touched = store.tokens.touch("hash", "2026-11-20T18:57:00.000Z");
-    await world.untilWaiting();
-    expect(await store.statistics()).toMatchObject({ pendingWrites: 0, databaseBytes });
-    const created = store.users.create(userFields(), null);
-    expect(await store.statistics()).toMatchObject({ pendingWrites: 1, databaseBytes });
-    await held.commit();
-    await Promise.all([touched, created]);
-    await store.checkUsable();
-    expect(world.commits).toEqual([1, 1]);
-    await store.close();
-    expect((await store.statistics()).databaseBytes).toBe(databaseBytes);
-  });
+test("the store returns its statistics without delay, and counts no last use of a token, when every connection is in use or closed", async (world) => {
+  const store = await world.open({ databaseUrl: world.urlWith(`max=1${patient}`) });
+  const { databaseBytes, ...rest } = await store.statistics();
+  expect(databaseBytes).toBeGreaterThan(1_000_000);
+  expect(rest).toEqual({ pendingWrites: 0, walBytes: 0, freeBytes: null, lastBackupS: null });
+  const held = await world.hold("lock table tokens in exclusive mode");
+  const touched = store.tokens.touch("hash", "2026-11-20T18:57:00.000Z");
+  await world.untilWaiting();
+  expect(await store.statistics()).toMatchObject({ pendingWrites: 0, databaseBytes });
+  const created = store.users.create(userFields(), null);
+  expect(await store.statistics()).toMatchObject({ pendingWrites: 1, databaseBytes });
+  await held.commit();
+  await Promise.all([touched, created]);
+  await store.checkUsable();
+  expect(world.commits).toEqual([1, 1]);
+  await store.close();
+  expect((await store.statistics()).databaseBytes).toBe(databaseBytes);
 });

@@ -194,10 +194,15 @@ export function makeInstance(
         await Bun.sleep(10);
       }
     },
+    /** @returns the URL of a new database */
+    async createDatabase(): Promise<string> {
+      const name = `test_${crypto.randomUUID().replaceAll("-", "")}`;
+      await runOn(url, `create database ${name}`);
+      return url.replace(/postgres$/, name);
+    },
     /** `fast` closes connections and shuts down cleanly; `immediate` needs crash recovery at the next start. */
     stop: (mode: "fast" | "immediate") =>
       runProgram(join(programs, "pg_ctl"), "-D", data, "-w", "-m", mode, "stop"),
-    processes: () => processesIn(data),
     signal: (name: Signal) => signalServer(data, name),
     [Symbol.asyncDispose]: () => watcher.end(),
   };

@@ -1,5 +1,5 @@
 // Pages: how much of the database they read, at any depth.
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { expect } from "bun:test";
 import type { OrderQuery } from "../../src/domain/order.ts";
 import type { Sort } from "../../src/domain/page.ts";
 import { createContext } from "../../src/postgres/engine/context.ts";
@@ -8,14 +8,7 @@ import { createOrderStore } from "../../src/postgres/tables/orders.ts";
 import { createUserStore } from "../../src/postgres/tables/users.ts";
 import { orderFields } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
-import {
-  cluster,
-  expectPages,
-  type Harness,
-  makeHarness,
-  recordStatements,
-  storedTime,
-} from "./postgres-harness.ts";
+import { cluster, expectPages, recordStatements, storedTime, test } from "./postgres-harness.ts";
 
 const RECORDS = 20_000;
 const LIMIT = 20;
@@ -68,58 +61,45 @@ const places = [
   { offset: RECORDS - 2 * LIMIT },
 ];
 
-describe.if(cluster !== null)("a page", () => {
-  let world: Harness;
-  beforeAll(async () => {
-    world = await makeHarness();
-    await world.run(fill);
-    await world.run("vacuum analyze");
-  });
-  afterAll(() => world[Symbol.asyncDispose]());
-
-  test.each(sorts.flatMap((sort) => [LIMIT, 100].map((limit) => [sort, limit] as const)))(
-    "reads about its own rows with the order %s and the limit %d, whatever the filter and the depth",
-    async (sort, limit) => {
-      const opened = world.connect(world.urlWith("max=1"));
-      const { db, sent } = recordStatements(opened);
-      const context = createContext({ db, placement: oneServer, now: () => new Date() });
-      const users = createUserStore(context);
-      const orders = createOrderStore(context);
-      for (const place of places) {
-        const query = { limit, sort, ...place };
-        for (const filter of filters) await orders.list({ ...query, ...filter });
-        await users.list(query);
-        const most =
-          (place.offset === 0 ? MAX_PAGES_AT_START : MAX_PAGES) + (limit > 50 ? 2 : 1) * limit;
-        expect(sent).toHaveLength(filters.length + 1);
-        for (const { statement, values } of sent.splice(0))
-          await expectPages(opened, most, statement, values);
-      }
-    },
+test("pages read about their own rows, whatever the filter, the order, the limit and the depth", async (world) => {
+  await world.run(fill);
+  await world.run("vacuum analyze");
+  const opened = world.connect(world.urlWith("max=1"));
+  const { db, sent } = recordStatements(opened);
+  const context = createContext({ db, placement: oneServer, now: () => new Date() });
+  const users = createUserStore(context);
+  const orders = createOrderStore(context);
+  const pages = sorts.flatMap((sort) =>
+    [LIMIT, 100].flatMap((limit) => places.map((place) => ({ limit, sort, ...place }))),
   );
+  for (const query of pages) {
+    for (const filter of filters) await orders.list({ ...query, ...filter });
+    await users.list(query);
+    const { limit, offset } = query;
+    const most = (offset === 0 ? MAX_PAGES_AT_START : MAX_PAGES) + (limit > 50 ? 2 : 1) * limit;
+    expect(sent).toHaveLength(filters.length + 1);
+    for (const { statement, values } of sent.splice(0))
+      await expectPages(opened, most, statement, values);
+  }
 });
 
-test.if(cluster !== null)(
-  "plans that were made for empty tables do not read large ones as a whole",
-  async () => {
-    await using world = await makeHarness();
-    await world.run("analyze");
-    const store = await world.open({ databaseUrl: world.urlWith("max=1") });
-    const key = { owner: "a", key: "1", fingerprint: "f" };
-    const use = async () => {
-      await store.users.list({ limit: LIMIT, offset: 0 });
-      await store.orders.list({ limit: LIMIT, offset: 0 });
-      await store.orders.get(1);
-      await expectRejection(store.orders.create(orderFields(9e9), key), "validation_failed");
-    };
-    const scans =
-      "select relname, seq_scan from pg_stat_user_tables where relname in ('users', 'orders', 'idempotency_keys') order by relname";
-    await use();
-    await world.run(fill);
-    const before = await world.run(scans);
-    await use();
-    await store.close();
-    await cluster?.disconnect(world.url);
-    expect(await world.run(scans)).toEqual(before);
-  },
-);
+test("plans that were made for empty tables do not read large ones as a whole", async (world) => {
+  await world.run("analyze");
+  const store = await world.open({ databaseUrl: world.urlWith("max=1") });
+  const key = { owner: "a", key: "1", fingerprint: "f" };
+  const use = async () => {
+    await store.users.list({ limit: LIMIT, offset: 0 });
+    await store.orders.list({ limit: LIMIT, offset: 0 });
+    await store.orders.get(1);
+    await expectRejection(store.orders.create(orderFields(9e9), key), "validation_failed");
+  };
+  const scans =
+    "select relname, seq_scan from pg_stat_user_tables where relname in ('users', 'orders', 'idempotency_keys') order by relname";
+  await use();
+  await world.run(fill);
+  const before = await world.run(scans);
+  await use();
+  await store.close();
+  await cluster?.disconnect(world.url);
+  expect(await world.run(scans)).toEqual(before);
+});

@@ -1,5 +1,5 @@
 // Statements that requests share.
-import { describe, expect, test } from "bun:test";
+import { expect } from "bun:test";
 import type { MaybePromise } from "../../src/base/maybe-promise.ts";
 import { createContext } from "../../src/postgres/engine/context.ts";
 import { oneServer } from "../../src/postgres/server/placement.ts";
@@ -7,77 +7,73 @@ import { createTokenStore } from "../../src/postgres/tables/tokens.ts";
 import { createUserStore } from "../../src/postgres/tables/users.ts";
 import { newUser, parsed } from "../contract/open.ts";
 import { listed } from "../support/listed.ts";
-import { cluster, makeHarness, recordStatements } from "./postgres-harness.ts";
+import { recordStatements, test } from "./postgres-harness.ts";
 
-describe.if(cluster !== null)("statements that requests share", () => {
-  test("fail alone when one of them fails or takes too long", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    const ids = [1, 2, 3, 4, 5, 6];
-    for (const _ of ids) await newUser(store);
-    const [damaged, slow] = [3, 5];
-    await world.run(`
-      create function read_metadata(id bigint, metadata text) returns text language plpgsql immutable
-      as $$
-      begin
-        if id = ${slow} then raise 'as at a timeout' using errcode = 'query_canceled'; end if;
-        if id = ${damaged} then raise 'damaged on purpose' using errcode = 'data_corrupted'; end if;
-        return metadata;
-      end
-      $$
-    `);
-    await world.run("alter table users rename to stored_users");
-    await world.run(`
-      create view users as
-      select
-        id, email, email_key, reference, name, version, created_at, updated_at,
-        read_metadata(id, metadata) as metadata
-      from stored_users
-    `);
-    const outcomesOf = async (reads: readonly MaybePromise<unknown>[]) =>
-      (await Promise.allSettled(reads)).map((result) =>
-        result.status === "fulfilled" ? "read" : result.reason.message,
-      );
-    const [bad, late] = ["damaged on purpose", "the database is busy"];
-    const expected = ["read", "read", bad, "read", late, "read"];
-    expect(await outcomesOf(ids.map((id) => store.users.get(id)))).toEqual(expected);
-    // A page also reads the record after it.
-    const readPage = (at: number) => store.users.list({ limit: 1, offset: 0, after: at });
-    expect(await outcomesOf([0, 1, 3, 5].map(readPage))).toEqual(["read", bad, late, "read"]);
-  });
-
-  test("are sent once when many records, pages of a client or tokens are requested in one turn", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    const { db, sent } = recordStatements(world.connect(world.urlWith("max=1")));
-    const context = createContext({ db, placement: oneServer, now: () => new Date() });
-    const [users, tokens] = [createUserStore(context), createTokenStore(context)];
-    const made = await Promise.all(Array.from({ length: 30 }, () => newUser(store)));
-    made.sort((one, other) => one.id - other.id);
-    const ids = [...made.map(({ id }) => id), 99, 1, 2, 3];
-    const found = await Promise.all(ids.map((id) => users.get(id)));
-    expect(found.map((record) => parsed(record))).toEqual(ids.map((id) => made[id - 1] ?? null));
-    expect(sent).toHaveLength(1);
-    const afters = [1, 5, 29, 30];
-    const pages = await Promise.all(
-      afters.flatMap((after) =>
-        ["a", "b"].map((client) => listed(users.list({ limit: 2, offset: 0, after }, client))),
-      ),
+test("statements that requests share fail alone when one of them fails or takes too long", async (world) => {
+  const store = await world.open();
+  const ids = [1, 2, 3, 4, 5, 6];
+  for (const _ of ids) await newUser(store);
+  const [damaged, slow] = [3, 5];
+  await world.run(`
+    create function read_metadata(id bigint, metadata text) returns text language plpgsql immutable
+    as $$
+    begin
+      if id = ${slow} then raise 'as at a timeout' using errcode = 'query_canceled'; end if;
+      if id = ${damaged} then raise 'damaged on purpose' using errcode = 'data_corrupted'; end if;
+      return metadata;
+    end
+    $$
+  `);
+  await world.run("alter table users rename to stored_users");
+  await world.run(`
+    create view users as
+    select
+      id, email, email_key, reference, name, version, created_at, updated_at,
+      read_metadata(id, metadata) as metadata
+    from stored_users
+  `);
+  const outcomesOf = async (reads: readonly MaybePromise<unknown>[]) =>
+    (await Promise.allSettled(reads)).map((result) =>
+      result.status === "fulfilled" ? "read" : result.reason.message,
     );
-    const rowsOf = afters.map((after) => made.slice(after, after + 2));
-    expect(pages.map(({ rows }) => rows)).toEqual(rowsOf.flatMap((rows) => [rows, rows]));
-    // One of each client.
-    expect(sent).toHaveLength(3);
-    // A page that skips many rows, or has many, does not delay the others.
-    const alone = [
-      { limit: 2, offset: 0 },
-      { limit: 2, offset: 5_000 },
-      { limit: 51, offset: 0 },
-    ];
-    await Promise.all(alone.map((query) => users.list(query)));
-    expect(sent).toHaveLength(6);
-    // Tokens that nobody has used before.
-    await Promise.all(Array.from({ length: 500 }, (_, at) => tokens.find(`${at}`)));
-    expect(sent).toHaveLength(7);
-  });
+  const [bad, late] = ["damaged on purpose", "the database is busy"];
+  const expected = ["read", "read", bad, "read", late, "read"];
+  expect(await outcomesOf(ids.map((id) => store.users.get(id)))).toEqual(expected);
+  // A page also reads the record after it.
+  const readPage = (at: number) => store.users.list({ limit: 1, offset: 0, after: at });
+  expect(await outcomesOf([0, 1, 3, 5].map(readPage))).toEqual(["read", bad, late, "read"]);
+});
+
+test("statements that requests share are sent once when many records, pages of a client or tokens are requested in one turn", async (world) => {
+  const store = await world.open();
+  const { db, sent } = recordStatements(world.connect(world.urlWith("max=1")));
+  const context = createContext({ db, placement: oneServer, now: () => new Date() });
+  const [users, tokens] = [createUserStore(context), createTokenStore(context)];
+  const made = await Promise.all(Array.from({ length: 30 }, () => newUser(store)));
+  made.sort((one, other) => one.id - other.id);
+  const ids = [...made.map(({ id }) => id), 99, 1, 2, 3];
+  const found = await Promise.all(ids.map((id) => users.get(id)));
+  expect(found.map((record) => parsed(record))).toEqual(ids.map((id) => made[id - 1] ?? null));
+  expect(sent).toHaveLength(1);
+  const afters = [1, 5, 29, 30];
+  const pages = await Promise.all(
+    afters.flatMap((after) =>
+      ["a", "b"].map((client) => listed(users.list({ limit: 2, offset: 0, after }, client))),
+    ),
+  );
+  const rowsOf = afters.map((after) => made.slice(after, after + 2));
+  expect(pages.map(({ rows }) => rows)).toEqual(rowsOf.flatMap((rows) => [rows, rows]));
+  // One of each client.
+  expect(sent).toHaveLength(3);
+  // A page that skips many rows, or has many, does not delay the others.
+  const alone = [
+    { limit: 2, offset: 0 },
+    { limit: 2, offset: 5_000 },
+    { limit: 51, offset: 0 },
+  ];
+  await Promise.all(alone.map((query) => users.list(query)));
+  expect(sent).toHaveLength(6);
+  // Tokens that nobody has used before.
+  await Promise.all(Array.from({ length: 500 }, (_, at) => tokens.find(`${at}`)));
+  expect(sent).toHaveLength(7);
 });

@@ -1,5 +1,5 @@
 /** For tests with PostgreSQL: stores on a database of their own, and direct access to that database. */
-import { expect } from "bun:test";
+import { test as bunTest, expect } from "bun:test";
 import { SQL } from "bun";
 import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
@@ -159,4 +159,12 @@ export async function makeHarness(empty = false) {
       await cluster.dropDatabase(url);
     },
   };
+}
+
+/** A test with a database of its own, which is skipped if there is no PostgreSQL. */
+export function test(title: string, body: (world: Harness) => Promise<void>): void {
+  bunTest.if(cluster !== null)(title, async () => {
+    await using world = await makeHarness();
+    await body(world);
+  });
 }

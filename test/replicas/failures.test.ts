@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { chownSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { startReplica } from "../http/server.ts";
+import { createToken, startReplica } from "../http/server.ts";
 import { findPrograms, type Instance, makeInstance, runOn } from "../postgres/instance.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { possible, runCommand } from "./pair.ts";
@@ -47,17 +47,16 @@ test.if(programs !== null)(
     await present(instance, "localhost.crt");
     await instance.start();
     const database = await trustingUrlOf(instance, directory);
-    const created = await runCommand(database, "token", "create", "laptop");
-    const token = created.stdout.trim();
-    await using server = await startReplica(database, {});
+    const token = await createToken(database, "laptop", "write");
+    await using server = await startReplica(database, {}, { writeToken: token, readToken: token });
     const body = { email: "ann@example.com" };
-    expect((await server.call("POST", "/users", { token, body })).status).toBe(201);
+    expect((await server.call("POST", "/users", { body })).status).toBe(201);
 
     async function until(isDone: (status: number) => boolean): Promise<void> {
       for (;;) {
         // The server reads the file at some time after the request to do so, and closes connections before.
         await reload(instance);
-        const { status } = await server.call("GET", "/users/1", { token });
+        const { status } = await server.call("GET", "/users/1");
         expect([200, 503]).toContain(status);
         if (isDone(status)) return;
         await Bun.sleep(20);
@@ -67,7 +66,7 @@ test.if(programs !== null)(
     const reason = `the database is currently unreachable: ${problem}`;
     await present(instance, "elsewhere.crt");
     await until(() => server.output.includes(reason));
-    const { status, json, headers } = await server.call("GET", "/users", { token });
+    const { status, json, headers } = await server.call("GET", "/users");
     const error = "the database is currently unreachable";
     expect([status, json.error, headers.get("retry-after")]).toEqual([503, error, "2"]);
     const lines = server.output.split("\n").filter((line) => line.includes(reason));

@@ -1,7 +1,7 @@
 // PostgreSQL is frozen while two replicas are under load. Meanwhile every failed request must be a 503.
-// changes-model.test.ts kills it, and test/postgres/pool.test.ts has statements that do not end.
+// histories.test.ts kills it, and test/postgres/pool.test.ts has statements that do not end.
 import { expect, test } from "bun:test";
-import { findPrograms, runOn, startInstance } from "../postgres/instance.ts";
+import { findPrograms, startInstance } from "../postgres/instance.ts";
 import { createUser, possible, startPair } from "./pair.ts";
 
 /** Timeouts of a request: for a batch, then for a connection, and then for the response. */
@@ -17,12 +17,11 @@ test.if(programs !== null)(
   async () => {
     // It syncs to disk, as in production.
     await using instance = await startInstance(programs ?? "", { fsync: "on" });
-    await runOn(instance.url, "create database user_api");
-    await using pair = await startPair(instance.url.replace(/postgres$/, "user_api"));
+    await using pair = await startPair(await instance.createDatabase());
     const path = `/users/${(await createUser(pair, "ann@example.com")).id}`;
     const [going, ending] = pair.both;
     const call = (method: string, path: string, body?: object) =>
-      going.call(method, path, { token: pair.token, ...(body && { body }) });
+      going.call(method, path, { ...(body && { body }) });
     instance.signal("SIGSTOP");
     const startedMs = performance.now();
     const stopping = ending.stop();

@@ -1,7 +1,13 @@
 /** Two replicas of the binary on one empty database, and helpers to call them. */
 import { expect } from "bun:test";
 import { againstCitus, againstPostgres, dropDatabase, newDatabase } from "../http/backend.ts";
-import { againstBinary, startReplica, type TestResponse, type TestServer } from "../http/server.ts";
+import {
+  againstBinary,
+  createToken,
+  startReplica,
+  type TestResponse,
+  type TestServer,
+} from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { type Outcome, runBinary } from "../support/program.ts";
 
@@ -10,25 +16,16 @@ export const possible: boolean = againstBinary && againstPostgres && !againstCit
 
 export type Pair = Awaited<ReturnType<typeof startPair>>;
 
-/** Either of them may have created it. */
-async function untilFirstToken(both: readonly TestServer[]): Promise<string> {
-  for (;;) {
-    const [token] = /uat_\w+/.exec(both.map(({ output }) => output).join()) ?? [];
-    if (token !== undefined) return token;
-    await Bun.sleep(5);
-  }
-}
-
 export async function startPair(database: string) {
-  const both = await Promise.all([startReplica(database, {}), startReplica(database, {})]);
-  const token = await untilFirstToken(both);
+  const token = await createToken(database, "pair", "write");
+  const start = () => startReplica(database, {}, { writeToken: token, readToken: token });
+  const both = await Promise.all([start(), start()]);
   let turn = 0;
   return {
     both,
-    token,
-    call(...[method, path, options]: Parameters<TestServer["call"]>): Promise<TestResponse> {
+    call(...call: Parameters<TestServer["call"]>): Promise<TestResponse> {
       turn += 1;
-      return (both[turn % 2] ?? both[0]).call(method, path, { token, ...options });
+      return (both[turn % 2] ?? both[0]).call(...call);
     },
     async [Symbol.asyncDispose]() {
       await Promise.all(both.map((server) => server.stop()));

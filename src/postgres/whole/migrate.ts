@@ -54,8 +54,8 @@ const updateVersion = `
 const lockSchema = "lock table user_api in share update exclusive mode";
 
 const LOCK_TIMEOUT_MS = 60_000;
-/** Another process has created the tables meanwhile: a unique violation in a catalog, or a table that exists. */
-const ALREADY_CREATED = /^(23505|42P07)$/;
+/** Another process has created the tables meanwhile: a unique violation in a catalog, or a table, or its type, that exists. */
+const ALREADY_CREATED = /^(23505|42P07|42710)$/;
 
 interface Schema {
   readonly schema_version: number;

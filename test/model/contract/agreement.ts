@@ -88,9 +88,15 @@ function agrees(state: State, { call, outcome }: Entry, moment: Moment): boolean
   return after === undefined && Bun.deepEquals(wanted, told);
 }
 
-/** A replay may be that of a write which changed nothing, or of one that was made before its response was lost. */
+/**
+ * A replay may be that of a write which changed nothing, or of one that was made before its response was lost. A write that
+ * was rejected has stored no key, and may have come before another one with its key.
+ */
 function inOrder(entries: ReadonlySet<Entry>): readonly Entry[] {
-  const rank = ({ outcome }: Entry) => Number(outcome.replayed === true);
+  const rank = ({ outcome: { code, json, replayed } }: Entry) => {
+    if (replayed || code === "idempotency_key_reused") return 2;
+    return Number(json !== undefined);
+  };
   return [...entries].sort((one, other) => rank(one) - rank(other));
 }
 

@@ -1,13 +1,15 @@
-/** Servers on one database: two on PostgreSQL and Citus. Imports are made as the command does, from another process. */
-import { againstPostgres, dropDatabase, newDatabase } from "../../http/backend.ts";
-import {
-  createToken,
-  startReplica,
-  type TestResponse,
-  type TestServer,
-} from "../../http/server.ts";
+/**
+ * Servers on one database: two on PostgreSQL and Citus. Imports are made as the command does, from another process, and a
+ * client reads all the time.
+ */
+import { expect } from "bun:test";
+import { hashToken, newToken } from "../../../src/domain/token.ts";
+import { againstCitus, dropDatabase, newDatabase } from "../../http/backend.ts";
+import { startReplica, type TestResponse, type TestServer } from "../../http/server.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { withStore } from "../../support/open-store.ts";
+import { randomOf } from "../clock.ts";
+import { play } from "./play.ts";
 import {
   AUTHOR,
   type Call,
@@ -17,10 +19,28 @@ import {
   timeOf,
   type Write,
 } from "./reference.ts";
-import type { OpenPort } from "./steps.ts";
+import { describe } from "./shrink.ts";
+import { type Clock, makeSteps, type Port, type Step } from "./steps.ts";
 import { inspect, limitFiles, sendTo } from "./store-port.ts";
 
-const MAX_ATTEMPTS = 50;
+const MAX_ATTEMPTS = 200;
+const RETRY_MS = 5;
+/** So many calls are sent at the same time. */
+const CLIENTS = 12;
+/** Calls of some steps, which are sent before, while and after a server is killed. */
+const CROWD = 120;
+
+/** What the servers of a history run on. */
+export interface World extends AsyncDisposable {
+  readonly database: string;
+  /** Kills servers of the database, and starts or replaces them. Without, one of the service is killed. */
+  readonly killDatabase?: () => Promise<void>;
+  /** Whether another server replaces the one that is killed: then the feed gets another name. */
+  readonly isReplaced?: boolean;
+}
+
+/** Lists whose totals are stored apart. */
+const lists = ["/users?", "/orders?", "/orders?status=pending&", "/orders?status=paid&"];
 
 function requestOf(call: Write | Read) {
   if (call.kind !== "write") {
@@ -55,13 +75,68 @@ function outcomeOf(call: Write | Read, { status, headers, json }: TestResponse):
   return { records, total, nextAfter: next === undefined ? null : Number(next) };
 }
 
-export const openPort: OpenPort = async (clock) => {
+async function makeWorld(): Promise<World> {
   const directory = makeDirectory();
   const database = await newDatabase(directory);
-  const token = await createToken(database, AUTHOR, "write");
+  async function dispose() {
+    await dropDatabase(database);
+    directory[Symbol.dispose]();
+  }
+  return { database, [Symbol.asyncDispose]: dispose };
+}
+
+/** Follows the feed, and reads whole lists. */
+function startReader(next: () => TestServer) {
+  const seen: Row[] = [];
+  let isOver = false;
+  let failure: unknown = null;
+
+  async function read(path: string): Promise<Row> {
+    const response = await next()
+      .call("GET", path)
+      .catch(() => null);
+    if (response === null || response.status === 503) return { data: [], meta: { total: 0 } };
+    expect([path, response.status]).toEqual([path, 200]);
+    return response.json;
+  }
+
+  async function readAll(): Promise<void> {
+    for (let turn = 0; !isOver; turn += 1) {
+      const limit = 1 + Math.floor(Math.random() * 20);
+      const { data } = await read(`/changes?after=${seen.length}&limit=${limit}&wait=${turn % 2}`);
+      for (const change of data) expect(change.id).toBe(seen.push(change));
+      // On Citus, a page and its total are of different moments.
+      const path = `${lists[turn % lists.length]}limit=1000`;
+      const page = againstCitus ? null : await read(path);
+      expect([path, page?.["data"].length]).toEqual([path, page?.["meta"].total]);
+    }
+  }
+  readAll().catch((error) => {
+    failure = error;
+  });
+  return {
+    /** Expects that it has seen the first of these changes, each once and in order. */
+    expectSeen(changes: readonly Row[], withTime: (seen: Row[]) => Row[]): void {
+      expect(failure).toBeNull();
+      expect(withTime(seen)).toEqual(changes.slice(0, seen.length));
+      expect(seen.length).toBeGreaterThan(0);
+    },
+    end() {
+      isOver = true;
+    },
+  };
+}
+
+async function openPort(world: World, clock: Clock): Promise<Port> {
+  const { database, killDatabase, isReplaced = false } = world;
+  const token = newToken();
   const tokens = { writeToken: token, readToken: token };
-  const names = againstPostgres ? ["a", "b"] : ["a"];
+  const isShared = database.startsWith("postgres");
+  const names = isShared ? ["a", "b"] : ["a"];
+  // If the database is empty, they create its tables at the same time.
   const servers = await Promise.all(names.map(() => startReplica(database, {}, tokens)));
+  const fields = { hash: hashToken(token), name: AUTHOR, scope: "write", expires_at: null };
+  await withStore(database, (store) => store.tokens.create(fields));
   let turn = 0;
   let restarting: Promise<void> | null = null;
   let isFull = false;
@@ -69,6 +144,16 @@ export const openPort: OpenPort = async (clock) => {
     turn += 1;
     return servers[turn % servers.length] as TestServer;
   }
+  const reader = startReader(next);
+  const clients: Promise<unknown>[] = Array(CLIENTS).fill(null);
+  let sent = 0;
+
+  async function restart(server: TestServer, signal: "SIGTERM" | "SIGKILL"): Promise<void> {
+    await server.stop(signal);
+    expect(server.output).not.toContain('"internal error"');
+    await server.restart();
+  }
+
   const withTime = <Value>(value: Value): Value =>
     JSON.parse(
       JSON.stringify(value).replace(
@@ -77,7 +162,7 @@ export const openPort: OpenPort = async (clock) => {
       ),
     );
 
-  async function send(call: Call): Promise<Outcome> {
+  async function sendNow(call: Call): Promise<Outcome> {
     if (call.kind === "import") return withStore(database, (store) => sendTo(store, call));
     const [method, path, options] = requestOf(call);
     for (let attempt = 0; ; attempt += 1) {
@@ -85,39 +170,83 @@ export const openPort: OpenPort = async (clock) => {
         const response = await next().call(method, path, options);
         // The statements of a server that was killed can still hold locks.
         if (response.status === 503 && !isFull) throw new Error(response.text);
-        return withTime({ ...outcomeOf(call, response), ...(attempt > 0 && { isRepeated: true }) });
+        const outcome = outcomeOf(call, response);
+        const renamed = isReplaced && "feed" in outcome && { feed: "any" };
+        const repeated = attempt > 0 && call.kind === "write" && { isRepeated: true };
+        return withTime({ ...outcome, ...renamed, ...repeated });
       } catch (error) {
-        const hasKey = call.kind === "write" && call.key !== null;
-        if (restarting === null || !hasKey || attempt === MAX_ATTEMPTS) throw error;
+        const mayRepeat = call.kind !== "write" || call.key !== null;
+        if (restarting === null || !mayRepeat || attempt === MAX_ATTEMPTS) throw error;
         await restarting;
+        await Bun.sleep(RETRY_MS);
       }
     }
   }
 
+  async function send(call: Call): Promise<Outcome> {
+    const client = sent % CLIENTS;
+    sent += 1;
+    const before = clients[client];
+    const outcome = (async () => {
+      await before;
+      return sendNow(call);
+    })();
+    clients[client] = outcome.catch(() => {});
+    return outcome;
+  }
+
   return {
     hasClock: false,
-    hasMoments: !againstPostgres,
+    hasMoments: !isShared,
     send,
     async kill() {
-      const server = next();
       await Bun.sleep(Math.random() * 10);
-      restarting = server.stop("SIGKILL").then(server.restart);
+      restarting = killDatabase?.() ?? restart(next(), "SIGKILL");
       await restarting;
     },
     async restart() {
-      for (const server of servers) await server.restart();
+      for (const server of servers) await restart(server, "SIGTERM");
     },
     fill(bytes) {
       isFull = bytes !== null;
       for (const { pid } of servers)
-        if (pid !== null && !againstPostgres) limitFiles(pid, `${database}-wal`, bytes);
+        if (pid !== null && !isShared) limitFiles(pid, `${database}-wal`, bytes);
     },
     expire: async () => {},
-    inspect: () => withStore(database, inspect).then(withTime),
+    async inspect() {
+      const query = { limit: 1000, offset: 0 };
+      const { records } = await send({ kind: "list", table: "changes", query });
+      reader.expectSeen(JSON.parse(`[${records}]`), withTime);
+      for (const { output } of servers) expect(output).not.toContain('"internal error"');
+      return withTime(await withStore(database, inspect));
+    },
     async close() {
+      reader.end();
       await Promise.all(servers.map((server) => server.stop("SIGKILL")));
-      await dropDatabase(database);
-      directory[Symbol.dispose]();
+      await world[Symbol.asyncDispose]();
     },
   };
-};
+}
+
+/** Every third step has a crowd. */
+function makeCrowdedSteps(seed: number): Step[] {
+  const random = randomOf(seed, "crowd");
+  return makeSteps(seed).map((step, at) =>
+    at % 3 === 1
+      ? { kind: "kill", seeds: Array.from({ length: CROWD }, () => random(2 ** 30)) }
+      : step,
+  );
+}
+
+/** Plays histories, each on servers of a world of its own. @throws if one breaks a promise */
+export async function playHistories(
+  count: number,
+  openWorld: () => Promise<World> = makeWorld,
+): Promise<void> {
+  for (let seed = 1; seed <= count; seed += 1) {
+    const open = async (clock: Clock) => openPort(await openWorld(), clock);
+    const result = await play(makeCrowdedSteps(seed), open);
+    const { broken } = result;
+    expect(broken === null ? "" : describe(seed, broken.rule, result)).toBe("");
+  }
+}

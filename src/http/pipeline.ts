@@ -120,7 +120,7 @@ async function write(services: Services, call: UncheckedCall, route: Route): Pro
   if (services.config.readOnly) fail("unavailable", "the server is read-only at the moment");
   if (services.config.standby && services.store.secondsBehind() !== null) failNotPrimary();
   const client = token?.hash ?? null;
-  if (call.incoming === null) call.incoming = receive(services.reserveWrite, request, client);
+  if (call.incoming === undefined) call.incoming = receive(services.reserveWrite, request, client);
   else call.incoming.assign(client);
   const turn = yieldToOthers(services, call);
   if (turn !== null) await turn;
@@ -206,11 +206,7 @@ export function handleRequest(
     token: null,
     params,
     query: undefined,
-    incoming: null,
     body: undefined,
-    recordId: undefined,
-    waitedMs: undefined,
-    denial: null,
   };
   try {
     const body =

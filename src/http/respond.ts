@@ -30,7 +30,7 @@ function observe(services: Services, call: UncheckedCall): void {
   const { method, url } = request;
   const microseconds = Math.round(1000 * (performance.now() - startedMs - (waitedMs ?? 0)));
   const durationMs = microseconds / 1000;
-  const leadsElsewhere = head.status === 503 && denial !== null;
+  const leadsElsewhere = head.status === 503 && denial !== undefined;
   metrics.observeRequest(method, route, leadsElsewhere ? "not_primary" : head.status, durationMs);
   if (!log.enabled("info")) return;
   const isChange = method !== "GET" && method !== "HEAD";

@@ -15,13 +15,14 @@ async function metricsText(isStandby = false): Promise<string> {
   for (const kind of ["certificate", "token"] as const)
     metrics.addValidity(kind, () => ({ startMs: 0, endMs: 0 }));
   const state = { secondsBehind: 0, bytesBehind: 0, lastBaseS: 0, isReachable: true };
-  return metrics.render({
+  const store: any = {
     statistics,
     archive: () => (isStandby ? null : state),
     checkUsable: async () => {},
     isPrimary: () => true,
     secondsBehind: () => 0,
-  } as any);
+  };
+  return metrics.render({ current: () => store, waitsFor: () => null });
 }
 
 /** @returns the series, by name, each with the names of its labels */

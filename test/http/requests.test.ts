@@ -81,31 +81,20 @@ test.each([
   expect((await server.call("GET", path)).text).toBe(before.text);
 });
 
-/** Paths that the message suggests, `null` for none, instead of those that are unknown. */
-test.each<[suggested: string | null, unknown: string]>([
-  [null, "/nope /api/v1 /api/v1/v1/users /api/v1//users /api/v1/users%2f1 /api/v1/users/1/orders"],
-  ["/api/v1/users", "/api/v1/users/ /api/v1/user /api/v1/Users /users?limit=1 /v1/users"],
-  ["/api/v1/users/:id", `/api/v1/users/${"1".repeat(1000)}/`],
-  ["/api/v1/orders", "/api/orders"],
-  ["/api/v1/orders/:id", "/api/v1/ordersss/1"],
-  ["/api/v1/changes", "/change"],
-  ["/api/v1/openapi.json", "/openapi.json"],
-])(
-  "a 404 suggests %s when the request has a token, otherwise it is a 401: %s",
-  async (suggested, unknown) => {
-    const error = suggested === null ? "not found" : `not found: did you mean ${suggested}?`;
-    const expected = { data: null, error, meta: { code: "not_found" } };
-    for (const path of unknown.split(" "))
-      for (const method of ["GET", "DELETE"]) {
-        const empty = { headers: ["Content-Length: 0"] };
-        const response = await sendAt(method, path, { ...authorized, ...empty });
-        expect([method, path, response.status]).toEqual([method, path, 404]);
-        expect(JSON.parse(response.text)).toEqual(expected);
-        expect(response.headers.get("link")).toBe('</api/v1/docs>; rel="service-doc"');
-        expectUnauthorised(await sendAt(method, path, empty), ["Bearer"]);
-      }
-  },
-);
+test.each([
+  ..."/nope /users /api/v1 /api/v1/v1/users /api/v1//users /api/v1/users/ /api/v1/Users".split(" "),
+  ..."/api/v1/users/1/ /api/v1/users%2f1 /api/v1/users/1/orders /openapi.json".split(" "),
+])("%s is a 404 when the request has a token, otherwise a 401", async (path) => {
+  for (const method of ["GET", "DELETE"]) {
+    const empty = { headers: ["Content-Length: 0"] };
+    const response = await sendAt(method, path, { ...authorized, ...empty });
+    expect([method, response.status]).toEqual([method, 404]);
+    const error = { data: null, error: "not found", meta: { code: "not_found" } };
+    expect(JSON.parse(response.text)).toEqual(error);
+    expect(response.headers.get("link")).toBe('</api/v1/docs>; rel="service-doc"');
+    expectUnauthorised(await sendAt(method, path, empty), ["Bearer"]);
+  }
+});
 
 test.each(["/", "/api/v1/docs/"])(
   "GET %s redirects to the reference, with and without a token, and is a 405 for other methods",

@@ -28,9 +28,13 @@ const store = {
   checkUsable: async () => {},
 } as unknown as Store;
 
+function render(metrics: Metrics, current = store): Promise<string> {
+  return metrics.render({ current: () => current, waitsFor: () => null });
+}
+
 /** @returns the values by series, e.g. `up{a="b"}` */
 async function read(metrics: Metrics): Promise<Map<string, number>> {
-  return metricsIn(await metrics.render(store));
+  return metricsIn(await render(metrics));
 }
 
 test("responses and commits are counted in every bucket from their duration upwards, in seconds, and failures from 0", async () => {
@@ -70,7 +74,7 @@ test("responses and commits are counted in every bucket from their duration upwa
 
 // That dashboards and alerts have what they use is in test/deploy/monitoring.test.ts.
 test("render has every metric with its type before the first request, and a counter only if its name says so", async () => {
-  const text = await createMetrics(build).render(store);
+  const text = await render(createMetrics(build));
   const types = [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)];
   expect(types).toHaveLength(24);
   for (const [, name = "", type] of types) {
@@ -92,28 +96,14 @@ test("render reports that the database cannot be written, and omits what is unkn
   const unknown = async () => ({ ...statistics, freeBytes: null, lastBackupS: null });
   const checkUsable = () => Promise.reject(new Error("the disk is full"));
   const failing = { ...store, statistics: unknown, archive: () => null, checkUsable };
-  const text = await createMetrics(build).render(failing);
+  const text = await render(createMetrics(build), failing);
   expect(text).toContain("\nuser_api_writable 0\n");
   expect(text).not.toMatch(/user_api_(?:disk_free_bytes|last_backup|archive)/);
 });
 
-test("render makes one text for all requests that arrive meanwhile", async () => {
-  let reads = 0;
-  const countReads = async () => {
-    reads += 1;
-    return statistics;
-  };
-  const counted = { ...store, statistics: countReads } as Store;
-  const metrics = createMetrics(build);
-  await Promise.all([metrics.render(counted), metrics.render(counted)]);
-  expect(reads).toBe(1);
-  metrics.observeRequest("GET", "/a", 200, 1);
-  expect(await metrics.render(counted)).toContain('route="/a"');
-});
-
 test("render does not take a primary for a standby when it has lost the storage of its archive", async () => {
   const lost = { secondsBehind: () => 40, archive: () => ({ ...archive, isReachable: false }) };
-  const text = await createMetrics(build).render({ ...store, ...lost });
+  const text = await render(createMetrics(build), { ...store, ...lost });
   for (const name of ["standby", "archive_reachable"])
     expect(text).toContain(`user_api_${name} 0\n`);
   expect(text).not.toContain("user_api_standby_seconds_behind");

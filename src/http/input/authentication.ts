@@ -10,10 +10,7 @@ import { hashToken, hasTokenFormat, stateOf, type Token } from "../../domain/tok
 /** The scheme in any case (RFC 9110 §11.1), any number of spaces, and one word. */
 const CREDENTIALS = /^bearer +([^\s,]+) *$/i;
 
-type DeriveBearer = (context: {
-  readonly headers: { readonly authorization: string };
-  readonly query: Readonly<Record<string, string>>;
-}) => { readonly bearer: string | undefined };
+type DeriveBearer = (context: object) => { readonly bearer: string | undefined };
 
 /** The plugin alone would also accept a token in the query, `Bearerx…`, and several words, and reject `bearer …`. */
 function createTokenExtractor() {

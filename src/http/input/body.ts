@@ -10,19 +10,13 @@ const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
 /** The name and the value of a media type parameter. The value may be a quoted string. @see RFC 9110 §5.6.6 */
 const PARAMETER = /;\s*([^\s;="]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;"]*)/g;
 
-/** @param label e.g. `utf8`. @see https://encoding.spec.whatwg.org/#names-and-labels */
-function isLabelOfUtf8(label: string): boolean {
-  try {
-    return new TextDecoder(label as Bun.Encoding).encoding === "utf-8";
-  } catch {
-    return false;
-  }
-}
+/** The labels of UTF-8. @see https://encoding.spec.whatwg.org/#names-and-labels */
+const UTF_8 = /^\s*(?:utf-?8|unicode-1-1-utf-8|unicode11utf8|(?:x-)?unicode20utf8)\s*$/i;
 
 function isUtf8(mediaType: string): boolean {
   return [...mediaType.matchAll(PARAMETER)].every(([, name = "", value = ""]) => {
     const text = value.startsWith('"') ? value.slice(1, -1).replace(/\\(.)/g, "$1") : value;
-    return name.toLowerCase() !== "charset" || isLabelOfUtf8(text);
+    return name.toLowerCase() !== "charset" || UTF_8.test(text);
   });
 }
 
@@ -53,10 +47,6 @@ export function expectedBytes(headers: Headers): number {
   return headers.has("transfer-encoding") ? 2 ** 12 : 0;
 }
 
-function requireLength(length: number): void {
-  if (length > MAX_BODY_BYTES) fail("payload_too_large");
-}
-
 /** @param onBytes called with the number of bytes received, for a body in chunks. It can throw to stop */
 function readBytes(request: Request, onBytes: (bytes: number) => void): Promise<Uint8Array> {
   const declared = Number.parseInt(request.headers.get("content-length") ?? "", 10);
@@ -64,15 +54,17 @@ function readBytes(request: Request, onBytes: (bytes: number) => void): Promise<
 }
 
 async function readChunks(request: Request, declared: number, onBytes: (bytes: number) => void) {
-  if (declared > MAX_BODY_BYTES) await request.body?.cancel();
-  requireLength(declared || 0);
+  if (declared > MAX_BODY_BYTES) {
+    await request.body?.cancel();
+    fail("payload_too_large");
+  }
   const chunks: Uint8Array[] = [];
   let length = 0;
   for await (const chunk of request.body ?? []) {
     if (chunks.push(chunk) > MAX_CHUNKS)
       throw new AppError("payload_too_large", UNREAD, { cause: UNREAD });
     length += chunk.byteLength;
-    requireLength(length);
+    if (length > MAX_BODY_BYTES) fail("payload_too_large");
     onBytes(length);
   }
   return Buffer.concat(chunks);
@@ -85,14 +77,16 @@ async function readChunks(request: Request, declared: number, onBytes: (bytes: n
  */
 export function receive(reserveWrite: ReserveWrite, request: Request, client: ClientId | null) {
   let [owner, size] = [client, expectedBytes(request.headers)];
-  let isReleased = false;
-  let release = reserveWrite(owner, size);
+  let free: (() => void) | null = reserveWrite(owner, size);
+  function release(): void {
+    free?.();
+    free = null;
+  }
   function assign(next: ClientId | null): void {
+    if (free === null) return;
     release();
-    release = () => {};
-    if (isReleased) return;
     owner = next;
-    release = reserveWrite(owner, size);
+    free = reserveWrite(owner, size);
   }
   const bytes = readBytes(request, (received) => {
     if (received <= size) return;
@@ -101,11 +95,7 @@ export function receive(reserveWrite: ReserveWrite, request: Request, client: Cl
   });
   // It is read later, or not at all.
   bytes.catch(() => {});
-  function end(): void {
-    isReleased = true;
-    assign(owner);
-  }
-  return { bytes, assign, release: end };
+  return { bytes, assign, release };
 }
 
 /** @throws {AppError} unsupported_media_type, payload_too_large, validation_failed */

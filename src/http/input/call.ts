@@ -20,14 +20,14 @@ export interface Call<Query = unknown, Params = unknown, Body = unknown, MaybeTo
   params: Params;
   query: Query;
   body: Body;
-  /** The body, until it is read; `null` for a request that has none, or has not waited yet. */
-  incoming: ReturnType<typeof receive> | null;
+  /** The body, until it is read. Missing if the request has none, or has not waited yet. */
+  incoming?: ReturnType<typeof receive>;
   /** Id of the record in the response, for the log, as the rest. */
-  recordId: number | undefined;
+  recordId?: number;
   /** Time that the client has asked to wait, which is no part of the duration. */
-  waitedMs: number | undefined;
+  waitedMs?: number;
   /** Why the response is 401, or 503 because another server is the primary. */
-  denial: AppError | null;
+  denial?: AppError;
 }
 
 /** A request that has not passed all checks. Its token is `null` if it needs none, or has not been authenticated. */

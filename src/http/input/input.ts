@@ -41,9 +41,7 @@ export const userParams = idSchema(
 
 /** `/orders/:id`: a 64-bit integer in base 10. A sign and leading zeros are allowed, as in Go's `ParseInt`. */
 export const orderParams = idSchema(
-  {
-    description: "The id of the order, in base 10. A sign and leading zeros are allowed",
-  },
+  { description: "The id of the order, in base 10. A sign and leading zeros are allowed" },
   (text) => {
     // Most ids: without `BigInt`, which takes longer than the rest.
     if (/^[1-9]\d{0,14}$/.test(text)) return Number(text);

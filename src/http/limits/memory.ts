@@ -59,8 +59,6 @@ const PART_BYTES = 2 ** 16;
 const AHEAD_BYTES = 4 * PART_BYTES;
 
 interface UnsentPage {
-  /** `null` for one of a single response. */
-  readonly shared: Blob | null;
   /** Of each response, whether it is not sent yet. */
   responses: (() => boolean)[];
   readonly release: () => void;
@@ -86,16 +84,17 @@ export function createResponseMemory(
   isSocket: boolean,
 ) {
   const shares = createShares(MAX_UNSENT_BYTES, NO_ROOM);
-  let unsent: UnsentPage[] = [];
+  /** By the `Blob` that several responses share, or by the request of a single one. */
+  const unsent = new Map<Blob | Request, UnsentPage>();
 
   /** Nothing reports when a response was sent. */
   function releaseSent(): void {
-    unsent = unsent.filter((page) => {
+    for (const [key, page] of unsent) {
       page.responses = page.responses.filter((isWaiting) => isWaiting());
-      if (page.responses.length > 0) return true;
+      if (page.responses.length > 0) continue;
       page.release();
-      return false;
-    });
+      unsent.delete(key);
+    }
   }
 
   function hasRoom(client: ClientId | null, bytes: number): boolean {
@@ -119,18 +118,18 @@ export function createResponseMemory(
       if (isText && 3 * body.length <= LARGE_PAGE_BYTES) return body;
       const bytes = isText ? Buffer.byteLength(body) : body.size;
       if (bytes <= LARGE_PAGE_BYTES || request.signal.aborted) return body;
-      const shared = isText ? null : body;
-      let page = shared && unsent.find((other) => other.shared === shared);
+      const key = isText ? request : body;
+      let page = unsent.get(key);
       const release = page && isSocket ? shares.reserve(client, AHEAD_BYTES) : () => {};
       if (!page) {
         releaseSent();
-        page = { shared, responses: [], release: shares.reserve(client, bytes) };
-        unsent.push(page);
+        page = { responses: [], release: shares.reserve(client, bytes) };
+        unsent.set(key, page);
       }
       let isWaiting = true;
       page.responses.push(isSocket ? () => isWaiting : () => isUnsent(request));
       if (!isSocket) return body;
-      return partsOf(shared ?? new Blob([body]), () => {
+      return partsOf(isText ? new Blob([body]) : body, () => {
         isWaiting = false;
         release();
       });

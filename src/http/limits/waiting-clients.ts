@@ -77,12 +77,12 @@ export function createWaitingClients(
     },
     /**
      * Clients that were woken together and wait for the same page share it, unless it is empty.
-     * @param make makes the page. Its parameter says whether others may get it
+     * @param make makes the page, which others may get
      */
     async share<Page extends { readonly isEmpty: boolean }>(
       client: ClientId,
       key: string,
-      make: (isShared: boolean) => Promise<Page>,
+      make: () => Promise<Page>,
     ): Promise<Page> {
       const isLast = () => turns.size() === 0;
       for (let found = shared.get(key); found !== undefined; found = shared.get(key)) {
@@ -96,8 +96,8 @@ export function createWaitingClients(
         await turnOf(client);
       }
       if (isLast() || shared.size === MAX_SHARED) shared.clear();
-      if (isLast()) return make(false);
-      const page = make(true);
+      const page = make();
+      if (isLast()) return page;
       shared.set(key, page);
       const forget = () => shared.get(key) === page && shared.delete(key);
       page.then(({ isEmpty }) => isEmpty && forget(), forget);

@@ -1,7 +1,8 @@
 /** @see https://prometheus.io/docs/practices/naming/ */
 import type { Validity } from "../../base/expiry.ts";
+import type { ReplaceableStore } from "../../domain/replaceable-store.ts";
 import type { Store } from "../../domain/store.ts";
-import { createHistogram, type Histogram, type MetricFamily, renderMetrics } from "./prometheus.ts";
+import { createHistogram, type MetricFamily, renderMetrics } from "./prometheus.ts";
 
 /** Upper bounds of the buckets: from a read in memory to a disk that hangs. */
 const DURATIONS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
@@ -15,53 +16,35 @@ type Outcome = number | "not_primary";
  */
 const FAILURES = [500, 503];
 
-function createRequestMetrics() {
-  /** By route and method: one key made of both would have to be built for each request. */
-  const all = new Map<string, Map<string, ReturnType<typeof addSeries>>>();
-
-  function addSeries(method: string, route: string) {
-    const durationsS = createHistogram(DURATIONS_S);
-    const byStatus = new Map<Outcome, number>(FAILURES.map((status) => [status, 0]));
-    const series = { method, route, byStatus, durationsS };
-    all.getOrInsertComputed(route, () => new Map()).set(method, series);
-    return series;
-  }
-
+function createSeries(method: string, route: string) {
   return {
-    /** Exports the counters of a route before its first request. */
-    addRoute: addSeries,
-    /** @param route the pattern, not the path, so that the number of labels is bounded */
-    observe(method: string, route: string, status: Outcome, durationMs: number): void {
-      const series = all.get(route)?.get(method) ?? addSeries(method, route);
-      series.byStatus.set(status, (series.byStatus.get(status) ?? 0) + 1);
-      series.durationsS.observe(durationMs / 1000);
-    },
-    families(): MetricFamily[] {
-      const series = [...all.values()].flatMap((methods) => [...methods.values()]);
-      return [
-        {
-          name: "http_requests_total",
-          help: "Responses. With status 499, the client had disconnected; the reason not_primary is no failure.",
-          type: "counter",
-          samples: series.flatMap(({ method, route, byStatus }) =>
-            [...byStatus].map(([status, value]) => {
-              const outcome =
-                typeof status === "number" ? { status } : { status: 503, reason: status };
-              return { labels: { method, route, ...outcome }, value };
-            }),
-          ),
-        },
-        {
-          name: "http_request_duration_seconds",
-          help: "Time to handle a request, in seconds.",
-          type: "histogram",
-          samples: series.flatMap(({ method, route, durationsS }) =>
-            durationsS.samples({ method, route }),
-          ),
-        },
-      ];
-    },
+    labels: { method, route },
+    byStatus: new Map<Outcome, number>(FAILURES.map((status) => [status, 0])),
+    durationsS: createHistogram(DURATIONS_S),
   };
+}
+
+type Series = ReturnType<typeof createSeries>;
+
+function requestMetrics(series: readonly Series[]): MetricFamily[] {
+  return [
+    {
+      name: "http_requests_total",
+      help: "Responses. With status 499, the client had disconnected; the reason not_primary is no failure.",
+      type: "counter",
+      samples: series.flatMap(({ labels, byStatus }) =>
+        [...byStatus].map(([status, value]) => {
+          const outcome = typeof status === "number" ? { status } : { status: 503, reason: status };
+          return { labels: { ...labels, ...outcome }, value };
+        }),
+      ),
+    },
+    histogram(
+      "http_request_duration_seconds",
+      "Time to handle a request, in seconds.",
+      series.flatMap(({ labels, durationsS }) => durationsS.samples(labels)),
+    ),
+  ];
 }
 
 const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
@@ -99,8 +82,8 @@ function validityMetrics(kind: string, validity: Validity | null): (MetricFamily
   });
 }
 
-function histogram(name: string, help: string, { samples }: Histogram): MetricFamily {
-  return { name, help, type: "histogram", samples: samples() };
+function histogram(name: string, help: string, samples: MetricFamily["samples"]): MetricFamily {
+  return { name, help, type: "histogram", samples };
 }
 
 async function measureWritable(store: Store | null): Promise<boolean> {
@@ -175,17 +158,26 @@ export function createMetrics(
 ) {
   // Computed once: the two clocks drift apart, and a new start time would look like a restart.
   const startedS = Math.round(Date.now() / 1000 - process.uptime());
-  const requests = createRequestMetrics();
+  /** By route and method: one key made of both would have to be built for each request. */
+  const requests = new Map<string, Map<string, Series>>();
   const batchSizes = createHistogram(BATCH_SIZES);
   const commitDurationsS = createHistogram(DURATIONS_S);
   const validities: (() => (MetricFamily | null)[])[] = [];
 
-  async function renderNow(
-    store: Store | null,
-    waitsFor: string | null = null,
+  /** Exports the counters of a route before its first request. */
+  function addRoute(method: string, route: string): Series {
+    const series = createSeries(method, route);
+    requests.getOrInsertComputed(route, () => new Map()).set(method, series);
+    return series;
+  }
+
+  async function render(
+    stores: Pick<ReplaceableStore, "current" | "waitsFor">,
     waitingClients = 0,
     unsentBytes = 0,
   ): Promise<string> {
+    const store = stores.current();
+    const waitsFor = stores.waitsFor();
     // First, because it counts as a pending write.
     const writable = !readOnly && (await measureWritable(store));
     const families: (MetricFamily | null)[] = [
@@ -196,12 +188,12 @@ export function createMetrics(
         type: "gauge",
         samples: [{ labels: build, value: 1 }],
       },
-      ...requests.families(),
-      histogram("user_api_commit_batch_size", "Writes per transaction.", batchSizes),
+      ...requestMetrics([...requests.values()].flatMap((methods) => [...methods.values()])),
+      histogram("user_api_commit_batch_size", "Writes per transaction.", batchSizes.samples()),
       histogram(
         "user_api_commit_duration_seconds",
         "Time from BEGIN until the transaction is on disk, in seconds.",
-        commitDurationsS,
+        commitDurationsS.samples(),
       ),
       counter(
         "user_api_dropped_log_lines_total",
@@ -228,12 +220,14 @@ export function createMetrics(
     return renderMetrics(families.filter((family) => family !== null));
   }
 
-  /** Requests that arrive while it is made share it. */
-  let rendering: Promise<string> | null = null;
-
   return {
-    addRoute: requests.addRoute,
-    observeRequest: requests.observe,
+    addRoute,
+    /** @param route the pattern, not the path, so that the number of labels is bounded */
+    observeRequest(method: string, route: string, status: Outcome, durationMs: number): void {
+      const series = requests.get(route)?.get(method) ?? addRoute(method, route);
+      series.byStatus.set(status, (series.byStatus.get(status) ?? 0) + 1);
+      series.durationsS.observe(durationMs / 1000);
+    },
     observeCommit(writes: number, durationMs: number): void {
       batchSizes.observe(writes);
       commitDurationsS.observe(durationMs / 1000);
@@ -241,11 +235,6 @@ export function createMetrics(
     addValidity(kind: "certificate" | "token", read: () => Validity | null): void {
       validities.push(() => validityMetrics(kind, read()));
     },
-    render(...state: Parameters<typeof renderNow>): Promise<string> {
-      rendering ??= renderNow(...state).finally(() => {
-        rendering = null;
-      });
-      return rendering;
-    },
+    render,
   };
 }

@@ -33,8 +33,6 @@ export function renderMetrics(families: readonly MetricFamily[]): string {
   return `${families.map(familyText).join("\n\n")}\n`;
 }
 
-export type Histogram = ReturnType<typeof createHistogram>;
-
 /** @param upperBounds of the buckets, ascending; one more bucket has no upper bound */
 export function createHistogram(upperBounds: readonly number[]) {
   // Not cumulative, so that an observation changes one number.

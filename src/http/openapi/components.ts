@@ -23,7 +23,6 @@ function header(description: string, schema: JsonSchema, example?: unknown): Jso
 }
 
 export function headers(): Record<string, JsonSchema> {
-  const pages = '</api/v1/users?limit=50&offset=50>; rel="next"';
   return {
     RequestId: header(
       "The id of the request, which is also in the log of the server. It is the client's `X-Request-Id`, if that is valid",
@@ -37,7 +36,7 @@ export function headers(): Record<string, JsonSchema> {
     Link: header(
       "The URLs of the `first`, `prev`, `next` and `last` page, if they exist (RFC 8288)",
       {},
-      pages,
+      '</api/v1/users?limit=50&offset=50>; rel="next"',
     ),
     ServiceDoc: header("The interactive reference (RFC 8631)", { const: serviceDoc.link }),
     IdempotentReplayed: {
@@ -61,7 +60,7 @@ export function headers(): Record<string, JsonSchema> {
   };
 }
 
-export function withCommonHeaders(own: JsonSchema = {}): JsonSchema {
+export function withCommonHeaders(own: JsonSchema): JsonSchema {
   return {
     "X-Request-Id": ref("headers", "RequestId"),
     "Cache-Control": ref("headers", "NoStore"),

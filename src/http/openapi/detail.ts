@@ -5,13 +5,15 @@ import type { Scope } from "../../domain/token.ts";
 import type { InputSchema, JsonSchema } from "../input/input.ts";
 import { object, ref } from "./components.ts";
 
-export interface SuccessResponse {
+interface SuccessResponse {
+  /** By default, 200. */
+  readonly status?: 201;
   readonly description: string;
   /** In addition to `X-Request-Id` and `Cache-Control: no-store`, or instead of them. */
   readonly headers?: JsonSchema;
   /** By default, that of JSON. */
   readonly type?: string;
-  readonly schema?: JsonSchema;
+  readonly schema: JsonSchema;
   readonly example?: unknown;
 }
 
@@ -20,8 +22,8 @@ export interface Detail {
   readonly summary: string;
   readonly description: string;
   readonly example?: JsonSchema;
-  /** By status. The 304 of a record follows from the errors. */
-  readonly responses: Readonly<Record<number, SuccessResponse>>;
+  /** The 304 of a record follows from the errors. */
+  readonly response: SuccessResponse;
   /** In addition to `commonErrors`. */
   readonly errors?: readonly ErrorCode[];
 }
@@ -71,7 +73,7 @@ export function envelopeDoc(
   return { description, headers, schema, example: { data: example, error: null } };
 }
 
-export const recordHeaders = {
+const recordHeaders = {
   "Cache-Control": ref("headers", "Revalidate"),
   ETag: ref("headers", "ETag"),
 };
@@ -81,10 +83,8 @@ export function recordDoc(description: string, record: JsonSchema, example: unkn
 }
 
 export function createdDoc(record: JsonSchema, example: unknown) {
-  return envelopeDoc("The new record", record, example, {
-    ...recordHeaders,
-    Location: ref("headers", "Location"),
-  });
+  const headers = { ...recordHeaders, Location: ref("headers", "Location") };
+  return { ...envelopeDoc("The new record", record, example, headers), status: 201 as const };
 }
 
 /** @param more what `meta` has besides, and an example of it */
@@ -97,15 +97,12 @@ export function pageDoc(
   const total = SafeInteger(0, "The exact number of records that match the filters");
   const meta = object({ total, limit, offset, ...more?.properties });
   const title = more === undefined ? "PageMeta" : `${record["title"]}PageMeta`;
+  const metaExample = { total: 1, limit: 50, offset: 0, ...more?.example };
   const data = { type: "array", items: record };
   return {
     description: "One page. Past the end, `data` is empty and `total` is still correct",
     headers: { Link: ref("headers", "Link") },
     schema: object({ data, error: { type: "null" }, meta: { title, ...meta } }),
-    example: {
-      data: [example],
-      error: null,
-      meta: { total: 1, limit: 50, offset: 0, ...more?.example },
-    },
+    example: { data: [example], error: null, meta: metaExample },
   };
 }

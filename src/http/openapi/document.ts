@@ -14,14 +14,7 @@ import {
   ref,
   withCommonHeaders,
 } from "./components.ts";
-import {
-  commonErrors,
-  type Detail,
-  isPublic,
-  type RouteEntry,
-  recordHeaders,
-  type SuccessResponse,
-} from "./detail.ts";
+import { commonErrors, type Detail, isPublic, type RouteEntry } from "./detail.ts";
 
 const description = `
 Users and their orders, as JSON over HTTP.
@@ -50,13 +43,6 @@ Users and their orders, as JSON over HTTP.
 
 /** Enough for all but long lists, such as that of currencies. */
 const MAX_EXAMPLES = 5;
-
-function mapValues<Value>(
-  values: Record<string, Value>,
-  map: (value: Value) => JsonSchema,
-): JsonSchema {
-  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, map(value)]));
-}
 
 type Side = "request" | "response";
 
@@ -115,11 +101,11 @@ function createSchemas(components: Record<string, JsonSchema>) {
       return { ...rest, propertyNames: { pattern }, additionalProperties: values };
     }
     if (properties !== undefined) {
-      const members = mapValues(properties as Record<string, JsonSchema>, (member) =>
-        schemaOf(member, side),
+      const members = Object.entries(properties as Record<string, JsonSchema>).map(
+        ([name, member]) => [name, schemaOf(member, side)],
       );
       const closed = side === "request" && { additionalProperties: false };
-      return { ...rest, properties: members, ...closed };
+      return { ...rest, properties: Object.fromEntries(members), ...closed };
     }
     if (items !== undefined) return { ...rest, items: schemaOf(items as JsonSchema, side) };
     return inlineValue(rest, side);
@@ -169,29 +155,25 @@ function createOperation(components: Components) {
     return Object.fromEntries(entries);
   }
 
-  function successResponse(response: SuccessResponse, more?: JsonSchema): JsonSchema {
-    const { description, headers, type = JSON_TYPE, schema, example } = response;
-    const content = schema && { [type]: { schema: schemaOf(schema, "response"), example } };
-    return { description, headers: withCommonHeaders({ ...headers, ...more }), content };
-  }
-
   return (route: RouteEntry, detail: Detail): JsonSchema => {
     const { method, hooks } = route;
-    const { params, query, body } = hooks.defined.definition;
-    const { responses, errors = [], example, ...texts } = detail;
+    const { scopes, params, query, body } = hooks.defined.definition;
+    const { response, errors = [], example, ...texts } = detail;
+    const { status = 200, type = JSON_TYPE } = response;
     const media = body && { schema: schemaOf(body.schema, "request"), example };
     const takesKey = errors.includes("idempotency_key_reused");
-    const isRead = method === "GET" && hooks.defined.definition.scopes !== undefined;
-    const more = {
+    const headers = withCommonHeaders({
+      ...response.headers,
       ...(takesKey && { "Idempotent-Replayed": ref("headers", "IdempotentReplayed") }),
-      ...(isRead && { Age: ref("headers", "Age") }),
-    };
+      ...(method === "GET" && scopes && { Age: ref("headers", "Age") }),
+    });
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
     const unchanged = "The record still has one of the versions in `If-None-Match`";
+    const canBeUnchanged = method === "GET" && errors.includes("version_mismatch");
     return {
       tags: hooks.detail.tags,
       ...texts,
-      security: isPublic(route) ? [] : [{ token: hooks.defined.definition.scopes ?? [] }],
+      security: isPublic(route) ? [] : [{ token: scopes ?? [] }],
       parameters: [
         ...parametersIn("path", params),
         ...parametersIn("query", query),
@@ -204,11 +186,14 @@ function createOperation(components: Components) {
         },
       }),
       responses: {
-        ...mapValues(responses, (response) => successResponse(response, more)),
-        ...(method === "GET" &&
-          errors.includes("version_mismatch") && {
-            304: successResponse({ description: unchanged, headers: recordHeaders }, more),
-          }),
+        [status]: {
+          description: response.description,
+          headers,
+          content: {
+            [type]: { schema: schemaOf(response.schema, "response"), example: response.example },
+          },
+        },
+        ...(canBeUnchanged && { 304: { description: unchanged, headers } }),
         ...errorResponses(route, errors),
       },
     };

@@ -15,9 +15,7 @@ export function changes() {
   return routesAt(changesPath, "changes").get("", ...listChanges);
 }
 
-interface ChangesEnvelope extends PageEnvelope<Change> {
-  readonly meta: PageEnvelope<Change>["meta"] & Feed;
-}
+type ChangesEnvelope = PageEnvelope<Change> & { readonly meta: Feed };
 
 const example: Change = {
   id: 1,
@@ -44,12 +42,11 @@ async function waitForChanges(
   const startedMs = performance.now();
   using client = waitingClients.begin(token.hash, seconds, request.signal);
   connections.keepOpen(request, seconds);
-  const make = async (isShared = false) => {
+  const make = async () => {
     const page = await services.store.changes.list(query, token.hash, responseMemory);
-    const body = changesBody(call, page);
-    const { link } = head.headers;
-    // One `Blob`, because Bun copies text for each response.
-    return { isEmpty: isEmpty(query, page), link, body: isShared ? new Blob([body]) : body };
+    // One `Blob` for all that share it, because Bun copies text for each response.
+    const body = new Blob([changesBody(call, page)]);
+    return { isEmpty: isEmpty(query, page), link: head.headers["link"], body };
   };
   try {
     let page = await make();
@@ -98,22 +95,19 @@ const listChanges = route(
         "Each change, once, in the order of commits, with consecutive ids. To follow all changes, read `meta.last` and " +
         '`meta.feed`, then the lists, then the changes after `last`, and then always the `Link` with `rel="next"`. ' +
         "A 410 means that changes are missing: start again. Apply a change only if its `version` is newer than yours.",
-      responses: {
-        200: pageDoc(Change, example, {
-          properties: Feed.properties,
-          example: { first: 1, last: 1, feed: "5fd3c08b2a91e7746c1d" },
-        }),
-      },
+      response: pageDoc(Change, example, {
+        properties: Feed.properties,
+        example: { first: 1, last: 1, feed: "5fd3c08b2a91e7746c1d" },
+      }),
       errors: ["changes_expired", "changes_reset"],
     },
   },
   (call, services) => {
     const { query, token } = call;
-    const { wait = 0 } = query;
     const { store, responseMemory } = services;
     return andThen(store.changes.list(query, token.hash, responseMemory), (page) =>
-      wait > 0 && isEmpty(query, page)
-        ? waitForChanges(wait, call, services)
+      query.wait && isEmpty(query, page)
+        ? waitForChanges(query.wait, call, services)
         : changesBody(call, page),
     );
   },

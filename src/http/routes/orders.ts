@@ -48,7 +48,7 @@ const listOrders = route(
       operationId: "listOrders",
       summary: "List orders by id",
       description: "The `Link` header has the URLs of the other pages.",
-      responses: { 200: pageDoc(Order, example) },
+      response: pageDoc(Order, example),
     },
   },
   handlers.list,
@@ -62,7 +62,7 @@ const getOrder = route(
       operationId: "getOrder",
       summary: "Get an order",
       description: "Send the `ETag` back in `If-Match` with a change, to avoid lost updates.",
-      responses: { 200: recordDoc("The order", Order, example) },
+      response: recordDoc("The order", Order, example),
       errors: ["invalid_order_id", "order_not_found", "version_mismatch"],
     },
   },
@@ -80,7 +80,7 @@ const createOrder = route(
         "Creates an order in status `pending`. The server computes `total`, and returns 400 if it is below 0 or " +
         "exceeds 2^53 − 1, or if the user does not exist; 409 if another order has the reference. Items cannot be changed later.",
       example: tea,
-      responses: { 201: createdDoc(Order, example) },
+      response: createdDoc(Order, example),
       errors: ["reference_taken", "idempotency_key_reused"],
     },
   },
@@ -101,9 +101,7 @@ const updateOrder = route(
         "409 and names the allowed ones. `refunded` can only increase, up to `total`. With another `user_id`, the order " +
         "moves to that user.",
       example: { status: "paid" },
-      responses: {
-        200: recordDoc("The updated order", Order, { ...example, status: "paid", version: 2 }),
-      },
+      response: recordDoc("The updated order", Order, { ...example, status: "paid", version: 2 }),
       errors: [
         "invalid_order_id",
         "order_not_found",

@@ -39,6 +39,12 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
   fieldsOf: (body: Body) => Fields,
   missing: ErrorCode,
 ) {
+  /** The last arguments of a write of the store. */
+  function conditionsOf(call: CallWithId) {
+    const key = idempotencyKeyOf(call, `${path}/${call.params.id}`);
+    return [preconditionsOf(call.request), key, call.token.name] as const;
+  }
+
   return {
     list(call: Call<Query>, { store, responseMemory }: Services) {
       const { head, query, token } = call;
@@ -69,18 +75,11 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
       return recordBody(call, record);
     },
     async update(call: CallWithId, { store }: Services, edit: (record: Row) => Edit) {
-      const { request, params, token } = call;
-      const { id } = params;
-      const key = idempotencyKeyOf(call, `${path}/${id}`);
-      const preconditions = preconditionsOf(request);
-      const record = await recordsOf(store).update(id, edit, preconditions, key, token.name);
+      const record = await recordsOf(store).update(call.params.id, edit, ...conditionsOf(call));
       return recordBody(call, record ?? fail(missing));
     },
     async remove(call: CallWithId, records: Pick<UserStore, "remove">) {
-      const { request, params, token } = call;
-      const { id } = params;
-      const key = idempotencyKeyOf(call, `${path}/${id}`);
-      const record = await records.remove(id, preconditionsOf(request), key, token.name);
+      const record = await records.remove(call.params.id, ...conditionsOf(call));
       return deletedBody(call, record ?? fail(missing));
     },
   };

@@ -15,9 +15,7 @@ export function system() {
     .get("/metrics", ...getMetrics);
 }
 
-function healthBody(health: Health) {
-  return envelopeBody(jsonText(health));
-}
+const healthBody = (health: Health) => envelopeBody(jsonText(health));
 
 const getHealth = route(
   {
@@ -28,9 +26,7 @@ const getHealth = route(
       summary: "Check health",
       description:
         "Healthy means that the server accepts requests and can write to the database. A read-only server returns `read_only`, and only needs to read the database; so does a `standby`, which is `seconds_behind` the primary: at most 60. With an archive, `archive` says how far it is behind. `waiting`, or the error, is what it waits for.",
-      responses: {
-        200: envelopeDoc("The server is healthy", Health, { status: "ok" }),
-      },
+      response: envelopeDoc("The server is healthy", Health, { status: "ok" }),
       errors: ["unavailable"],
     },
   },
@@ -69,12 +65,10 @@ const getOpenapi = route(
       operationId: "getOpenapi",
       summary: "Get this document",
       description: "`user-api openapi` prints the same document.",
-      responses: {
-        200: {
-          description: "This document",
-          schema: object({ openapi: text }),
-          example: { openapi: "3.1.0" },
-        },
+      response: {
+        description: "This document",
+        schema: object({ openapi: text }),
+        example: { openapi: "3.1.0" },
       },
       errors: ["unavailable"],
     },
@@ -88,22 +82,15 @@ const getMetrics = route(
       operationId: "getMetrics",
       summary: "Prometheus metrics",
       description: "Requests by route and status, their durations, commits, sizes and memory.",
-      responses: {
-        200: {
-          description: "The metrics in the text format of Prometheus",
-          type: PROMETHEUS_CONTENT_TYPE,
-          schema: { type: "string" },
-        },
+      response: {
+        description: "The metrics in the text format of Prometheus",
+        type: PROMETHEUS_CONTENT_TYPE,
+        schema: text,
       },
     },
   },
   ({ head }, { stores, metrics, waitingClients, responseMemory }) => {
     head.headers["content-type"] = PROMETHEUS_CONTENT_TYPE;
-    return metrics.render(
-      stores.current(),
-      stores.waitsFor(),
-      waitingClients.count(),
-      responseMemory.bytes(),
-    );
+    return metrics.render(stores, waitingClients.count(), responseMemory.bytes());
   },
 );

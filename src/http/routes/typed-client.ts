@@ -38,9 +38,7 @@ type ErrorBody<Code extends ErrorCode> = (typeof errorKinds)[Code] extends {
   ? Text
   : ErrorEnvelope<Code>;
 
-type SuccessStatus<Detail> = Detail extends { readonly responses: infer Responses }
-  ? Extract<keyof Responses, number>
-  : 200;
+type Created = { readonly response: { readonly status: 201 } };
 
 type ClientData<Body> =
   Body extends Parsed<infer Value>
@@ -51,7 +49,7 @@ type ClientData<Body> =
 
 /** By status. Only a 304 has no body. */
 type Responses<Definition extends RouteDefinition, Body> = {
-  [Status in SuccessStatus<Definition["detail"]>]: ClientData<Body>;
+  [Status in Definition["detail"] extends Created ? 201 : 200]: ClientData<Body>;
 } & (null extends Body ? { 304: "" } : unknown) & {
     [Code in ErrorOf<Definition> as (typeof errorKinds)[Code]["status"]]: ErrorBody<Code>;
   };

@@ -14,15 +14,6 @@ function pathOf(url: string): string {
   return /^(?:https?:\/\/[^/]*)?([^?]*)/.exec(url)?.[1] ?? "";
 }
 
-/** Corrects the usual mistakes: capitals, no `/api/v1`, a trailing slash, `user` or `userss` for `users`. */
-function correctPath(path: string): string {
-  const trimmed = path.endsWith("/") ? path.slice(0, -1) : path;
-  return trimmed
-    .toLowerCase()
-    .replace(/^\/(?:api\/)?(?:v1\/)?/, "/api/v1/")
-    .replace(/^\/api\/v1\/(user|order|change)s*(?=\/|$)/, "/api/v1/$1s");
-}
-
 /** Paths outside the API that people try first. GET redirects to the reference, without a token. */
 const redirects: readonly string[] = ["/", `${docsPath}/`];
 
@@ -33,9 +24,8 @@ export function createUnmatched(cors: Cors | null, routes: readonly RouteEntry[]
       method === "GET" ? ["GET", "HEAD"] : method,
     );
     const source = path.replaceAll(".", "\\.").replace(/:[^/]+/g, "[^/]+");
-    return { pattern: new RegExp(`^${source}$`), path, allow: methods.join(", ") };
+    return { pattern: new RegExp(`^${source}$`), allow: methods.join(", ") };
   });
-  const findPath = (path: string) => knownPaths.find(({ pattern }) => pattern.test(path));
   const publicPaths = new Set([...redirects, ...routes.filter(isPublic).map(({ path }) => path)]);
 
   return {
@@ -56,12 +46,8 @@ export function createUnmatched(cors: Cors | null, routes: readonly RouteEntry[]
       }
       const { method } = request;
       const path = pathOf(request.url);
-      const known = findPath(path);
-      if (known === undefined) {
-        // The route's own path, since an id in the request may be of any length.
-        const nearest = findPath(correctPath(path));
-        fail("not_found", nearest ? `not found: did you mean ${nearest.path}?` : "not found");
-      }
+      const known = knownPaths.find(({ pattern }) => pattern.test(path));
+      if (known === undefined) fail("not_found", "not found");
       if (redirects.includes(path) && (method === "GET" || method === "HEAD")) {
         head.status = 302;
         head.headers["location"] = docsPath;

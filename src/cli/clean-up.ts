@@ -1,18 +1,12 @@
 /** Deletes expired idempotency keys and changes from time to time, while a server runs. */
+import { type Clock, systemClock } from "../base/clock.ts";
 import { messageOf } from "../base/error.ts";
 import type { Log } from "../base/log.ts";
 import { createSettledClock } from "../base/settled-clock.ts";
+import { KEY_LIFETIME_MS } from "../domain/idempotency.ts";
 import type { Store } from "../domain/store.ts";
 
 const INTERVAL_MS = 60 * 1000;
-
-interface CleanUpOptions {
-  readonly changesMs: number;
-  readonly now: () => Date;
-  readonly log: Pick<Log, "warn">;
-  readonly intervalMs?: number;
-  readonly monotonicMs?: () => number;
-}
 
 /**
  * @param current returns the store of the moment; `null` if there is none. One that takes no writes stays as it is
@@ -20,20 +14,23 @@ interface CleanUpOptions {
  */
 export function startCleanUp(
   current: () => Pick<Store, "deleteExpiredKeys" | "changes" | "isPrimary"> | null,
-  { changesMs, now, log, intervalMs = INTERVAL_MS, monotonicMs }: CleanUpOptions,
+  changesMs: number,
+  log: Pick<Log, "warn">,
+  clock: Clock = systemClock,
 ): AsyncDisposable {
-  const settledMs = createSettledClock(() => now().getTime(), monotonicMs);
+  const settledMs = createSettledClock(clock.nowMs, clock.monotonicMs);
   let isStopping = false;
   let running: Promise<void> | null = null;
 
   async function cleanUp(): Promise<void> {
     try {
-      const before = new Date(settledMs() - changesMs);
+      const nowMs = settledMs();
       const store = current();
       if (!store?.isPrimary()) return;
+      const before = (ageMs: number) => new Date(nowMs - ageMs);
       // In between, other writes run.
-      while (!isStopping && (await store.deleteExpiredKeys()));
-      while (!isStopping && (await store.changes.deleteExpired(before)));
+      while (!isStopping && (await store.deleteExpiredKeys(before(KEY_LIFETIME_MS))));
+      while (!isStopping && (await store.changes.deleteExpired(before(changesMs))));
     } catch (error) {
       const reason = messageOf(error);
       log.warn("cleanup of expired idempotency keys and changes failed", { reason });
@@ -42,14 +39,14 @@ export function startCleanUp(
     }
   }
 
-  const timer = setInterval(() => {
+  const timer = clock.every(INTERVAL_MS, () => {
     // It can take longer than the interval.
     running ??= cleanUp();
-  }, intervalMs);
+  });
 
   return {
     async [Symbol.asyncDispose]() {
-      clearInterval(timer);
+      timer[Symbol.dispose]();
       isStopping = true;
       await running;
     },

@@ -1,20 +1,10 @@
-import { existsSync } from "node:fs";
 import { verifyFile } from "../base/checksum.ts";
-import { isPostgres } from "../base/database-url.ts";
 import { AppError, fail, failField, messageOf } from "../base/error.ts";
 import { hasMember } from "../base/json.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
 import { removeUnknownFields, unknownField } from "../base/validator.ts";
 import type { BulkStore, ImportOptions, ImportResult } from "../domain/bulk.ts";
-import { createPlanner } from "../domain/import-plan.ts";
-import {
-  createOrderParser,
-  createUserParser,
-  type ImportedRow,
-  type ImportRules,
-  orderImport,
-  userImport,
-} from "../domain/import-rules.ts";
+import { createOrderParser, createUserParser } from "../domain/import-rules.ts";
 import { createImportRun } from "../domain/import-run.ts";
 import type { RecordTable } from "../domain/record.ts";
 import type { Store } from "../domain/store.ts";
@@ -217,16 +207,6 @@ function summarize(counts: ImportCounts, { table, update, dryRun, rejects }: Imp
   return `${dryRun ? "Would import" : "Imported"} ${records} (${others.join(", ")})${file}`;
 }
 
-function createEmptyTable<Row extends ImportedRow, Import extends object>(
-  rules: ImportRules<Row, Import>,
-  now: () => Date,
-): BulkStore<Import> {
-  const plan = createPlanner(rules, () => now().toISOString());
-  const none = () => null;
-  const stored = { lastId: 0, get: none, idOf: none, emailOf: none, userIdOf: none };
-  return { import: async (records, options) => plan(records, stored, options).results };
-}
-
 /** A server may be running. @throws {AppError} operator if records were rejected, or the import stopped early */
 export async function importTable(
   system: CommandSystem,
@@ -242,16 +222,10 @@ export async function importTable(
   const { databaseUrl } = system.config;
   using rejects =
     options.rejects === undefined ? null : system.openOutput(options.rejects, false, databaseUrl);
-  const importInto = (bulk: Store["bulk"]) => importAll(bulk, job, input, rejects, system);
   const use = options.dryRun ? ({ mode: "read" } as const) : { create: true };
-  let counts: ImportCounts;
-  if (options.dryRun && !isPostgres(databaseUrl) && !existsSync(databaseUrl)) {
-    system.stderr(`There is no database ${databaseUrl}: comparing with an empty one\n`);
-    const users = createEmptyTable(userImport, system.now);
-    counts = await importInto({ users, orders: createEmptyTable(orderImport, system.now) });
-  } else {
-    counts = await withStore(system, use, ({ bulk }) => importInto(bulk));
-  }
+  const counts = await withStore(system, use, ({ bulk }) =>
+    importAll(bulk, job, input, rejects, system),
+  );
   const message = summarize(counts, job);
   if (counts.rejected > 0) fail("operator", message);
   system.stderr(`${message}\n`);

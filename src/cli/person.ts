@@ -7,17 +7,6 @@ import { formatCount } from "./count-text.ts";
 import { readRecords } from "./export.ts";
 import { type CommandSystem, withStore } from "./system/system.ts";
 
-/** What a command cannot reach, or must not change. docs/personal-data.md has the details. */
-const REMAINING = `Not erased:
-- references, and the items of orders
-- what idempotency keys have stored of orders: it is deleted 24 hours after the write
-- backups, copies, exports, and databases that a restore has kept
-- the archive: until about a day after ARCHIVE_DAYS
-- unused parts of the database, until they are overwritten or vacuumed
-- logs of a proxy, which often have emails
-- the shop from which the data was imported
-`;
-
 async function findUser({ users }: Store, person: string): Promise<User> {
   const filter = /^[1-9]\d{0,14}$/.test(person) ? { id: [Number(person)] } : { email: person };
   const { records } = await users.list({ limit: 1, offset: 0, ...filter });
@@ -64,5 +53,8 @@ export async function erasePerson(system: CommandSystem, person: string): Promis
   });
   const erased = `Erased user ${id} and the metadata of ${formatCount(count, "order")}`;
   system.stdout(`${erased}. Note the id, to repeat it after a restore of an older backup\n`);
-  system.stdout(REMAINING);
+  // docs/personal-data.md has the details.
+  system.stdout(
+    "Not erased: references, items of orders, backups, exports, the archive and logs\n",
+  );
 }

@@ -152,7 +152,7 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   resources.defer(async () => stores.current()?.close());
   const changesMs = config.changesDays * DAY_MS;
   // Before the listener, so that at the end the listener stops first.
-  resources.use(startCleanUp(stores.current, { changesMs, now: system.now, log }));
+  resources.use(startCleanUp(stores.current, changesMs, log));
   let listening: Promise<string> | null = null;
   async function serveStore(store: Store): Promise<string> {
     stores.replace(store);

@@ -1,6 +1,5 @@
 import { fail } from "../base/error.ts";
 import { sortMembers } from "../base/json.ts";
-import { createSettledClock } from "../base/settled-clock.ts";
 import type { RecordText } from "./record.ts";
 import type { ClientId } from "./token.ts";
 
@@ -24,14 +23,8 @@ export function replay<Row>(
   return { id, version, json: stored.record, replayed: true };
 }
 
-/** How long a response is stored and replayed. */
+/** How long a response is stored and replayed, at least: it is until its key is deleted. */
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1000;
-
-/** @returns a function that returns the time, in RFC 3339, at or before which the keys that have expired were stored */
-export function createKeyExpiry(now: () => Date, monotonicMs?: () => number): () => string {
-  const settledMs = createSettledClock(() => now().getTime(), monotonicMs);
-  return () => new Date(settledMs() - KEY_LIFETIME_MS).toISOString();
-}
 
 /** @returns the hexadecimal SHA-256 of method, path and body, which is compared as a JSON value */
 export function fingerprint(method: string, path: string, body: unknown): string {

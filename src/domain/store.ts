@@ -55,8 +55,8 @@ export interface Store {
   withCopySource<Result>(work: (source: CopySource) => Promise<Result>): Promise<Result>;
   /** @returns a sentence for each problem of all data, in one snapshot; empty if there is none */
   check(): Promise<readonly string[]>;
-  /** As `ChangeStore.deleteExpired`. */
-  deleteExpiredKeys(): Promise<boolean>;
+  /** As `ChangeStore.deleteExpired`, of idempotency keys. */
+  deleteExpiredKeys(before: Date): Promise<boolean>;
   /** Replaces what idempotency keys have of a user by this text. They stay, so that no request is made again. */
   replaceResults(user: RecordText<User>): Promise<void>;
   /** Waits for queued writes, then closes. The store cannot be used afterwards. */
@@ -80,7 +80,6 @@ export interface StoreOptions {
   readonly mode: StoreMode;
   readonly create: boolean;
   readonly now: () => Date;
-  readonly monotonicMs?: () => number;
   readonly onCommit?: OnCommit;
   /** Called after the schema was changed from a version to another. `from` is 0 if the database is new. */
   readonly onMigration?: (from: number, to: number) => void;

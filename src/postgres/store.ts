@@ -51,7 +51,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   const { databaseUrl, now } = options;
   const readOnly = options.mode === "serve-read-only";
   const numberChanges = createNumbering(db, readOnly);
-  const context = createContext({ db, placement, now }, options.monotonicMs);
+  const context = createContext({ db, placement, now });
   const probe = probeWrite(placement);
   let fullMs: number | null = null;
   db.onError((error) => {
@@ -103,7 +103,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
     },
     withCopySource: (work) => withCopySource(db, placement, redactPassword(databaseUrl), work),
     check: () => db.run("read", (session) => findProblems(session, placement), longTransaction),
-    deleteExpiredKeys: () => deleteExpiredKeys(context),
+    deleteExpiredKeys: (before) => deleteExpiredKeys(db, before),
     async replaceResults({ id, json }) {
       await db.run("write", (session) => session.all(replaceResults, id, json));
     },

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { existsSync, readFileSync, rmSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { oddTexts } from "../contract/open.ts";
 import {
   failed,
@@ -310,28 +310,4 @@ test("import lists each reason once, with its number, and at most 20", async () 
   const names = Array.from({ length: 30 }, (_, at) => ({ ["x".repeat(at + 1)]: at }));
   const printed = (await world.feed(lines(names), "import", "users")).stderr.split("\n");
   expect(printed.slice(20, -2)).toEqual(["… and 10 more"]);
-});
-
-test("import --dry-run judges the input alone when there is no database", async () => {
-  using world = makeHarness();
-  rmSync(world.path);
-  const text = lines([complete, { email: "b@b.cd" }, { email: "B@b.cd", name: "B" }, {}]);
-  const reason = "email is that of lines 2 and 3, which have different values";
-  const none = `There is no database ${world.path}: comparing with an empty one`;
-  expect(await world.feed(text, "import", "users", "--dry-run")).toEqual(
-    failed(
-      none,
-      `line 2: ${reason} (and 1 more like it)`,
-      "line 4: email is required",
-      "Would import 1 user (0 unchanged, 3 rejected)",
-    ),
-  );
-  expect(await world.feed(lines([order]), "import", "orders", "--dry-run")).toEqual(
-    failed(
-      none,
-      "line 1: user_id must be an existing user",
-      "Would import 0 orders (0 unchanged, 1 rejected)",
-    ),
-  );
-  expect(existsSync(world.path)).toBe(false);
 });

@@ -133,6 +133,7 @@ test.each([
   "check",
   "copy --to",
   "export users",
+  "import users --dry-run",
   "migrate",
   "serve --read-only",
   "token list",

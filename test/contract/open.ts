@@ -16,7 +16,7 @@ interface Versioned {
   readonly version: number;
 }
 
-export type Open = (options?: Partial<Pick<StoreOptions, "now" | "monotonicMs">>) => Promise<Store>;
+export type Open = (options?: Partial<Pick<StoreOptions, "now">>) => Promise<Store>;
 
 /** Query of a list for all records of a test. */
 export const all = { limit: 1000, offset: 0 };
@@ -26,13 +26,11 @@ export const time = "2026-11-20T18:57:03.120Z";
 /** A store that is closed when the test ends, and its clock, which only the test moves. */
 export async function openWithClock(open: Open) {
   const clock = { time: new Date(time) };
-  let monotonicMs = 0;
-  const store = await open({ now: () => clock.time, monotonicMs: () => monotonicMs });
+  const store = await open({ now: () => clock.time });
   return {
     store,
     clock,
     pass(milliseconds: number) {
-      monotonicMs += milliseconds;
       clock.time = new Date(clock.time.getTime() + milliseconds);
     },
     [Symbol.asyncDispose]: () => store.close(),

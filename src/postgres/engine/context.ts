@@ -1,4 +1,3 @@
-import { createKeyExpiry } from "../../domain/idempotency.ts";
 import type { Database } from "../server/connection.ts";
 import type { Placement } from "../server/placement.ts";
 import { createBatchQueue } from "./batch.ts";
@@ -10,16 +9,12 @@ export interface StoreContext {
   readonly db: Database;
   readonly placement: Placement;
   readonly now: () => Date;
-  readonly expiryTime: () => string;
   /** Runs a write that may wait for a locked row: one at a time for each row. */
   readonly runForRow: <Result>(row: string, write: () => Promise<Result>) => Promise<Result>;
   readonly pendingWrites: { count: number };
 }
 
-export function createContext(
-  parts: Pick<StoreContext, "db" | "placement" | "now">,
-  monotonicMs?: () => number,
-): StoreContext {
+export function createContext(parts: Pick<StoreContext, "db" | "placement" | "now">): StoreContext {
   const enqueue = createBatchQueue<{ row: string; write: () => Promise<unknown> }, unknown>({
     run: (writes) => Promise.all(writes.map(({ write }) => write())),
     maxItems: 1,
@@ -30,7 +25,6 @@ export function createContext(
   });
   return {
     ...parts,
-    expiryTime: createKeyExpiry(parts.now, monotonicMs),
     runForRow: (row, write) => enqueue({ row, write }) as Promise<never>,
     pendingWrites: { count: 0 },
   };

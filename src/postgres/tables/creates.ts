@@ -39,7 +39,7 @@ function insertStatement({ table, columns, order }: CreateParts<never>, from: st
 }
 
 /**
- * Parameters: the creates as a JSON array, their time, the same in milliseconds, and that at or before which keys have expired.
+ * Parameters: the creates as a JSON array, their time, and the same in milliseconds.
  * The statement waits for locks only in this order: keys, unique columns and foreign keys. The rows are in the order of their
  * emails or users, so batches of two replicas can have the same references in opposite orders: then they wait for each other
  * until the lock timeout, and each of their creates runs alone. No others can deadlock.
@@ -62,7 +62,7 @@ function createStatement(
     from planned
     where key is not null and id is not null
   ) as result`;
-  const claimed = `claimed as (${claimKeys(result, "$2::text", "$4::text")}),`;
+  const claimed = `claimed as (${claimKeys(result, "$2::text")}),`;
   const isClaimed = "(key is null or (owner, key) in (select owner, key from claimed))";
   const status = "status" in columns ? statusCodeOf("status") : "null";
   return `
@@ -74,7 +74,7 @@ function createStatement(
         from (
           select
             input.*, ${rejectionOf(rejections, "is not null")} as rejection,
-            ${hasKeys ? `(select array[fingerprint, record] ${ofKey("$4::text")})` : "null::text[]"} as stored
+            ${hasKeys ? `(select array[fingerprint, record] ${ofKey})` : "null::text[]"} as stored
           from rows from (pg_catalog.json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
             with ordinality as input (${inputNames}, position)
           offset 0
@@ -153,9 +153,8 @@ export function prepareCreate<Fields extends RowValues, Row>(
         ...(key !== null && { ...key, members: members[at] }),
       }));
       const values = [JSON.stringify(input), createdAt, time.getTime()];
-      const rows = items.some(({ key }) => key !== null)
-        ? await session.all<CreatedRow>(withKeys, ...values, context.expiryTime())
-        : await session.all<CreatedRow>(withoutKeys, ...values);
+      const create = items.some(({ key }) => key !== null) ? withKeys : withoutKeys;
+      const rows = await session.all<CreatedRow>(create, ...values);
       const created = rows.flatMap(({ id, is_created }, at) =>
         is_created ? { id, ...items[at]?.fields } : [],
       );

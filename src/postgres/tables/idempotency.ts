@@ -7,8 +7,7 @@
 import { type IdempotencyKey, replay } from "../../domain/idempotency.ts";
 import type { RecordText } from "../../domain/record.ts";
 import { itemAt } from "../engine/batch.ts";
-import type { StoreContext } from "../engine/context.ts";
-import type { Session } from "../server/connection.ts";
+import type { Database, Session } from "../server/connection.ts";
 import { runAgain } from "../server/retry.ts";
 import { inputRows } from "./columns.ts";
 
@@ -19,7 +18,7 @@ const deleteBatch = `
   where ctid = any(array(
     select ctid
     from idempotency_keys
-    where created_at <= $1::text
+    where created_at < $1::text
     order by created_at
     limit ${DELETE_BATCH_SIZE}
   ))
@@ -30,12 +29,11 @@ const deleteBatch = `
 export const namesOf = (key: IdempotencyKey | null): readonly string[] =>
   key === null ? [] : [`${key.owner} ${key.key}`];
 
-/** @returns the rest of a query for what is stored with the key of the row `input`. @param expired an expression */
-export const ofKey = (expired: string): string => `
+/** The rest of a query for what is stored with the key of the row `input`. */
+export const ofKey = `
     from idempotency_keys
     where idempotency_keys.key = input.key
       and idempotency_keys.owner = input.owner
-      and idempotency_keys.created_at > ${expired}
 `;
 
 const columns = {
@@ -47,39 +45,34 @@ const columns = {
 };
 
 /** @returns a statement that inserts results, except those whose key another write has claimed. @param rows what has them */
-export function claimKeys(rows: string, createdAt: string, expired: string): string {
+export function claimKeys(rows: string, createdAt: string): string {
   const names = Object.keys(columns).join(", ");
   return `
       insert into idempotency_keys (${names}, created_at)
       select ${names}, ${createdAt}
       from ${rows}
       order by key collate "C", owner collate "C"
-      on conflict (key, owner) do update
-      set
-        fingerprint = excluded.fingerprint, record = excluded.record,
-        user_id = excluded.user_id, created_at = excluded.created_at
-      where idempotency_keys.created_at <= ${expired}
+      on conflict (key, owner) do nothing
       returning owner, key
   `;
 }
 
-const store = claimKeys(inputRows(columns), "$2::text", "$3::text");
+const store = claimKeys(inputRows(columns), "$2::text");
 // `offset 0` keeps PostgreSQL from reading all keys.
 const find = `
   select at, stored.*
   from ${inputRows({ at: "integer", owner: "text", key: "text" })}
-  cross join lateral (select fingerprint, record ${ofKey("$2::text")} offset 0) as stored
+  cross join lateral (select fingerprint, record ${ofKey} offset 0) as stored
 `;
 
 export async function findReplays<Row, Item extends { readonly key: IdempotencyKey | null }>(
   session: Session,
   items: readonly Item[],
-  expired: string,
 ): Promise<ReadonlyMap<Item, () => RecordText<Row>>> {
   if (items.every(({ key }) => key === null)) return new Map();
   const input = JSON.stringify(items.map(({ key }, at) => ({ ...key, at })));
   type Found = Parameters<typeof replay>[0] & { readonly at: number };
-  const rows = await session.all<Found>(find, input, expired);
+  const rows = await session.all<Found>(find, input);
   return new Map(
     rows.map((stored) => {
       const item = itemAt(items, stored.at);
@@ -93,15 +86,14 @@ export async function storeResults(
   session: Session,
   results: readonly object[],
   time: Date,
-  expired: string,
 ): Promise<void> {
   if (results.length === 0) return;
-  const values = [JSON.stringify(results), time.toISOString(), expired];
+  const values = [JSON.stringify(results), time.toISOString()];
   if ((await session.all(store, ...values)).length < results.length) throw runAgain;
 }
 
-export async function deleteExpiredKeys({ db, expiryTime }: StoreContext): Promise<boolean> {
-  const time = expiryTime();
+export async function deleteExpiredKeys(db: Database, before: Date): Promise<boolean> {
+  const time = before.toISOString();
   const deleted = await db.run("background", (session) => session.all(deleteBatch, time));
   return deleted.length === DELETE_BATCH_SIZE;
 }

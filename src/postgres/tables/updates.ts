@@ -111,7 +111,6 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
     const rows = await parts.read(session, ids);
     const found = new Map(rows.map((row) => [row.id, row]));
     const time = context.now();
-    const expired = context.expiryTime();
     const records = new Map<Item<Row, Edit>, RecordText<Row> | null>();
     const errors = new Map<Item<Row, Edit>, unknown>();
     const targets: Target<Row, Edit>[] = [];
@@ -131,7 +130,7 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
         errors.set(item, error);
       }
     }
-    const replays = await findReplays<Row, Item<Row, Edit>>(session, items, expired);
+    const replays = await findReplays<Row, Item<Row, Edit>>(session, items);
     const writes = targets.filter(({ item }) => !replays.has(item));
     const isRemoval = itemAt(items, 0).edit === null;
     const write = isRemoval && removal !== null ? removal.write : update;
@@ -148,7 +147,7 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
       const users = await session.all(lockUsers, unchanged);
       if (users.length < unchanged.length) throw runAgain;
     }
-    await storeResults(session, results, time, expired);
+    await storeResults(session, results, time);
     const outcomeOf = (item: Item<Row, Edit>) => () => {
       const record = records.get(item);
       if (record === undefined) throw errors.get(item) ?? runAgain;

@@ -1,5 +1,5 @@
 import type { Database } from "bun:sqlite";
-import { createKeyExpiry, type IdempotencyKey, replay } from "../../domain/idempotency.ts";
+import { type IdempotencyKey, replay } from "../../domain/idempotency.ts";
 import type { RecordTable, RecordText } from "../../domain/record.ts";
 import type { StoreOptions } from "../../domain/store.ts";
 import type { User } from "../../domain/user.ts";
@@ -10,17 +10,15 @@ const DELETE_BATCH_SIZE = 500;
 
 export type IdempotencyStore = ReturnType<typeof createIdempotencyStore>;
 
-export function createIdempotencyStore(db: Database, writer: Writer, options: StoreOptions) {
-  const { now, monotonicMs } = options;
-  const expiryTime = createKeyExpiry(now, monotonicMs);
+export function createIdempotencyStore(db: Database, writer: Writer, { now }: StoreOptions) {
   // Parameters by position, which take less time.
   const find = db.prepare<Record<"fingerprint" | "record", string>, string[]>(`
     select fingerprint, record
     from idempotency_keys
-    where owner = ? and key = ? and created_at > ?
+    where owner = ? and key = ?
   `);
   const store = db.prepare<null, (string | number | null)[]>(`
-    insert or replace into idempotency_keys (owner, key, fingerprint, record, user_id, created_at)
+    insert into idempotency_keys (owner, key, fingerprint, record, user_id, created_at)
     values (?, ?, ?, ?, ?, ?)
   `);
   const deleteOfUser = db.prepare<null, { id: number }>(`
@@ -32,9 +30,9 @@ export function createIdempotencyStore(db: Database, writer: Writer, options: St
     set record = $json
     where user_id = $id
   `);
-  const deleteBatch = db.prepare<null, { expired: string }>(`
+  const deleteBatch = db.prepare<null, { before: string }>(`
     delete from idempotency_keys
-    where created_at <= $expired and id in (
+    where created_at < $before and id in (
       select id
       from idempotency_keys
       order by id
@@ -55,7 +53,7 @@ export function createIdempotencyStore(db: Database, writer: Writer, options: St
       write: () => Result,
     ): Result {
       if (key === null) return write();
-      const stored = find.get(key.owner, key.key, expiryTime());
+      const stored = find.get(key.owner, key.key);
       if (stored !== null) return replay(stored, key) as Result;
       const record = write();
       if (record !== null) {
@@ -68,8 +66,8 @@ export function createIdempotencyStore(db: Database, writer: Writer, options: St
     forgetUser: (id: number) => deleteOfUser.run({ id }),
     replaceOfUser: ({ id, json }: RecordText<User>) =>
       writer.write("idempotency_keys", () => void replaceOfUser.run({ id, json })),
-    async deleteExpired(): Promise<boolean> {
-      const deleteExpired = () => deleteBatch.run({ expired: expiryTime() }).changes;
+    async deleteExpired(before: Date): Promise<boolean> {
+      const deleteExpired = () => deleteBatch.run({ before: before.toISOString() }).changes;
       return (await writer.write("idempotency_keys", deleteExpired)) === DELETE_BATCH_SIZE;
     },
   };

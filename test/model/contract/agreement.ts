@@ -10,7 +10,6 @@ import {
   changeOf,
   decide,
   type Import,
-  type Moment,
   type Outcome,
   type Read,
   type Row,
@@ -29,8 +28,8 @@ export interface Entry {
 
 export const isRead = (call: Call): call is Read => call.kind === "get" || call.kind === "list";
 
-export function ruleOf(call: Call, state: State, moment: Moment): Rule {
-  if (call.kind === "write") return decide(state, call, moment, 0).rule;
+export function ruleOf(call: Call, state: State, nowMs: number): Rule {
+  if (call.kind === "write") return decide(state, call, nowMs, 0).rule;
   if (call.kind === "import") return call.dryRun ? "dryRun" : "import";
   return call.table === "changes" ? "changes" : call.kind;
 }
@@ -58,31 +57,31 @@ function importedBy(
 }
 
 /** @returns the state after a write if it explains the first of the changes; `null` if it does not */
-function writtenBy(state: State, call: Write, outcome: Outcome, change: Row, moment: Moment) {
+function writtenBy(state: State, call: Write, outcome: Outcome, change: Row, nowMs: number) {
   const { json = "{}", replayed, isRepeated } = outcome;
   const { id, version } = JSON.parse(json);
   const { id: _, ...seen } = change;
   // It is that of an import, which may have made the same.
   if (seen.token === null) return null;
   if (id !== seen.record_id || version !== seen.version || (replayed && !isRepeated)) return null;
-  const { rule, after, outcome: expected } = decide(state, call, moment, id);
+  const { rule, after, outcome: expected } = decide(state, call, nowMs, id);
   if (after === undefined || expected.json !== json) return null;
-  const made = changeOf(rule, call.table, JSON.parse(json), AUTHOR, timeOf(moment.nowMs));
+  const made = changeOf(rule, call.table, JSON.parse(json), AUTHOR, timeOf(nowMs));
   if (made.type !== seen.type) return null;
   if (!Bun.deepEquals(seen, made)) throw broken("changes", change, "instead of", made);
   const next = withRecords(state, call.table, new Map([[id, after]]), [made]);
-  storeKey(next, call, json, moment);
+  storeKey(next, call, json, nowMs);
   return { rule, after: next, count: 1 };
 }
 
-function agrees(state: State, { call, outcome }: Entry, moment: Moment): boolean {
+function agrees(state: State, { call, outcome }: Entry, nowMs: number): boolean {
   const { isRepeated, ...told } = outcome;
   if (isRead(call)) return Bun.deepEquals(answer(state, call), told);
   if (call.kind === "import") {
     const changes = call.dryRun ? null : [];
-    return typeof judge(state, call, told.results ?? [], changes, moment.nowMs) !== "string";
+    return typeof judge(state, call, told.results ?? [], changes, nowMs) !== "string";
   }
-  const { after, outcome: expected } = decide(state, call, moment, 0);
+  const { after, outcome: expected } = decide(state, call, nowMs, 0);
   // Whether the first response was lost, or there was none, cannot be told.
   const wanted = isRepeated && "json" in told ? { ...expected, replayed: told.replayed } : expected;
   return after === undefined && Bun.deepEquals(wanted, told);
@@ -108,7 +107,7 @@ export function explain(
   state: State,
   entries: readonly Entry[],
   changes: readonly Row[],
-  moment: Moment,
+  nowMs: number,
   note: (rule: Rule) => void,
 ): State {
   const states = [state];
@@ -122,8 +121,8 @@ export function explain(
       if (isRead(call)) continue;
       const effect =
         call.kind === "import"
-          ? importedBy(before, call, outcome, left, moment.nowMs)
-          : writtenBy(before, call, outcome, left[0] ?? {}, moment);
+          ? importedBy(before, call, outcome, left, nowMs)
+          : writtenBy(before, call, outcome, left[0] ?? {}, nowMs);
       if (effect === null) continue;
       const id = effect.rule === "created" ? left[0]?.record_id : Number.POSITIVE_INFINITY;
       if (id <= state.lastIds[call.table]) throw broken("created", `the id ${id} was given before`);
@@ -133,7 +132,7 @@ export function explain(
     const wrong = [...rest].find(({ outcome }) =>
       outcome.json?.startsWith(`{"id":${left[0]?.record_id},`),
     );
-    const rule = wrong === undefined ? "changes" : ruleOf(wrong.call, before, moment);
+    const rule = wrong === undefined ? "changes" : ruleOf(wrong.call, before, nowMs);
     throw broken(rule, "no call explains the change", left[0]);
   }
 
@@ -145,15 +144,15 @@ export function explain(
   }
   for (const entry of inOrder(rest)) {
     const { call, outcome } = entry;
-    const at = states.findIndex((one) => agrees(one, entry, moment));
-    const rule = ruleOf(call, states[at] ?? newest(), moment);
+    const at = states.findIndex((one) => agrees(one, entry, nowMs));
+    const rule = ruleOf(call, states[at] ?? newest(), nowMs);
     if (at < 0) {
       const expected = isRead(call) ? answer(newest(), call) : rule;
       throw broken(rule, call, "comes to", outcome, "instead of", expected);
     }
     note(rule);
     if (call.kind !== "write" || outcome.json === undefined || rule === "replayed") continue;
-    for (const one of states.slice(at)) storeKey(one, call, outcome.json, moment);
+    for (const one of states.slice(at)) storeKey(one, call, outcome.json, nowMs);
   }
   return newest();
 }

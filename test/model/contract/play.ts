@@ -6,7 +6,6 @@ import {
   type Call,
   emptyState,
   type Import,
-  type Moment,
   type Read,
   type Row,
   type Rule,
@@ -14,7 +13,7 @@ import {
   timeOf,
   type Write,
 } from "./reference.ts";
-import { type Clock, DAY_MS, HOUR_MS, type OpenPort, PASSES_MS, type Step } from "./steps.ts";
+import { type Clock, HOUR_MS, type OpenPort, PASSES_MS, type Step } from "./steps.ts";
 
 export type Result = Awaited<ReturnType<typeof play>>;
 
@@ -35,7 +34,7 @@ const reads: readonly Read[] = [
 ];
 
 export async function play(steps: readonly Step[], open: OpenPort) {
-  const clock: Clock = { nowMs: EPOCH_MS, monotonicMs: 0 };
+  const clock: Clock = { nowMs: EPOCH_MS };
   const port = await open(clock);
   /** The steps, and their calls with their outcomes. */
   const trace: unknown[] = [];
@@ -45,14 +44,6 @@ export async function play(steps: readonly Step[], open: OpenPort) {
   /** With keys. */
   const sent: Write[] = [];
   let state = emptyState;
-  let openedMs = 0;
-
-  /** Nothing expires in the first hour of a server. */
-  function moment(): Moment {
-    const { nowMs, monotonicMs } = clock;
-    const isSettled = monotonicMs - openedMs >= HOUR_MS;
-    return { nowMs, expiredMs: isSettled ? nowMs - DAY_MS : Number.NEGATIVE_INFINITY };
-  }
 
   async function newChanges(): Promise<Row[]> {
     const outcome = await port.send(list("changes", { after: state.lastChange }));
@@ -67,7 +58,7 @@ export async function play(steps: readonly Step[], open: OpenPort) {
     for (const call of reads) {
       const [told, expected] = [await port.send(call), answer(state, call)];
       if (!Bun.deepEquals(told, expected))
-        throw broken(rule ?? ruleOf(call, state, moment()), call, told, "instead of", expected);
+        throw broken(rule ?? ruleOf(call, state, clock.nowMs), call, told, "instead of", expected);
     }
   }
 
@@ -106,7 +97,7 @@ export async function play(steps: readonly Step[], open: OpenPort) {
     await sendAll([entry]);
     if (!Bun.deepEquals(told, entry.outcome))
       throw broken("dryRun", call, told, "and then", entry.outcome);
-    state = explain(state, [entry], await newChanges(), moment(), note);
+    state = explain(state, [entry], await newChanges(), clock.nowMs, note);
     const again = await port.send(call);
     if (/created|updated/.test(JSON.stringify(again)))
       throw broken("repeated", call, entry.outcome, "and then", again);
@@ -119,7 +110,7 @@ export async function play(steps: readonly Step[], open: OpenPort) {
     if (first?.call.kind === "import" && second === undefined && !first.call.dryRun)
       return playImport(first.call);
     await Promise.all([sendAll(entries), step.kind === "kill" ? port.kill?.() : null]);
-    state = explain(state, entries, await newChanges(), moment(), note);
+    state = explain(state, entries, await newChanges(), clock.nowMs, note);
   }
 
   /** Some calls fail, and are sent again when there is room. */
@@ -134,22 +125,21 @@ export async function play(steps: readonly Step[], open: OpenPort) {
     const { failed = [], done = [] } = Object.groupBy(entries, ({ outcome }) =>
       outcome.code === "unavailable" ? "failed" : "done",
     );
-    state = explain(state, done, await newChanges(), moment(), note);
+    state = explain(state, done, await newChanges(), clock.nowMs, note);
     for (const _ of failed) note("unavailable");
     await sendAll(failed);
-    state = explain(state, failed, await newChanges(), moment(), note);
+    state = explain(state, failed, await newChanges(), clock.nowMs, note);
   }
 
   async function expire(beforeMs: number): Promise<void> {
     await port.expire(new Date(beforeMs));
     const { changes, keys } = state;
-    const { expiredMs } = moment();
     const first = changes.findIndex((one) => one.created_at >= timeOf(beforeMs));
     state = {
       ...state,
       // The newest one stays.
       changes: changes.slice(first < 0 ? -1 : first),
-      keys: new Map([...keys].filter(([, { storedMs }]) => storedMs > expiredMs)),
+      keys: new Map([...keys].filter(([, { storedMs }]) => storedMs >= beforeMs)),
     };
   }
 
@@ -160,14 +150,11 @@ export async function play(steps: readonly Step[], open: OpenPort) {
     const ms = PASSES_MS[(seeds[0] ?? 0) % PASSES_MS.length] ?? 0;
     if (kind === "full" && port.fill !== undefined) await playFull({ kind, seeds });
     else if (/calls|kill|full/.test(kind)) await playCalls({ kind, seeds });
-    else if (kind === "pass") {
-      clock.nowMs += ms;
-      clock.monotonicMs += ms;
-    } else if (kind === "back") clock.nowMs -= HOUR_MS / 6;
+    else if (kind === "pass") clock.nowMs += ms;
+    else if (kind === "back") clock.nowMs -= HOUR_MS / 6;
     else if (kind === "expire") await expire(clock.nowMs + 1_000 - ms);
     if (kind === "restart" || (kind === "kill" && port.kill === undefined)) {
       await port.restart();
-      openedMs = clock.monotonicMs;
       note("restart");
     }
     await compareLists(kind === "restart" ? kind : undefined);
@@ -181,11 +168,8 @@ export async function play(steps: readonly Step[], open: OpenPort) {
       const rows = [...state[table].values()].sort(byId);
       if (!Bun.deepEquals(copy[table], rows)) throw broken("copy", copy[table], "instead of", rows);
     }
-    const { expiredMs } = moment();
-    const valid = [...state.keys].filter(([, { storedMs }]) => storedMs > expiredMs);
-    const expected = valid.map(([key, { json }]) => `${key} ${json}`).sort();
-    const kept = keys.filter(({ created_at }) => Date.parse(created_at) > expiredMs);
-    const told = kept.map(({ key, record }) => `${key} ${record}`).sort();
+    const expected = [...state.keys].map(([key, { json }]) => `${key} ${json}`).sort();
+    const told = keys.map(({ key, record }) => `${key} ${record}`).sort();
     if (!Bun.deepEquals(told, expected)) throw broken("copy", told, "instead of", expected);
     note("copy");
     note("check");

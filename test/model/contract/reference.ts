@@ -62,19 +62,13 @@ export interface State {
   readonly feed: string;
 }
 
-export interface Moment {
-  readonly nowMs: number;
-  /** A key that was stored then or before has expired. */
-  readonly expiredMs: number;
-}
-
 /** The rules, by what a call comes to, or by what is compared. A history that breaks one prints it. */
 export const promises = {
   created: "a create returns the record that it stores, with an id that no record ever had",
   updated: "an update stores and returns the record with its changes and the next version",
   unchanged: "a write that leaves every field as it is changes nothing, not even the version",
   deleted: "a deletion returns the record as it was, and frees its email and its reference",
-  replayed: "a request that is repeated with its key within 24 hours is made once",
+  replayed: "a request that is repeated with its key is made once, until the key is deleted",
   idempotency_key_reused: "a key that was used for another request is rejected",
   not_found: "a record that does not exist is not found, and no write creates it",
   version_mismatch: "a write with a stale precondition changes nothing",
@@ -158,7 +152,7 @@ function conflictOf({ users, orders }: State, table: Table, row: Row): Rule | nu
 const requestOf = ({ method, table, id, body }: Write) => JSON.stringify([method, table, id, body]);
 
 /** @param newId of the record, if one is created */
-export function decide(state: State, write: Write, moment: Moment, newId: number): Decision {
+export function decide(state: State, write: Write, nowMs: number, newId: number): Decision {
   const { method, table, id, key, ifMatch } = write;
   const failed = (rule: Rule) => ({ rule, outcome: { code: rule } });
   const done = (rule: Rule, row: Row) => ({
@@ -166,11 +160,11 @@ export function decide(state: State, write: Write, moment: Moment, newId: number
     outcome: { json: JSON.stringify(row), replayed: false },
   });
   const stored = state.keys.get(key ?? "");
-  if (stored !== undefined && stored.storedMs > moment.expiredMs) {
+  if (stored !== undefined) {
     if (stored.request !== requestOf(write)) return failed("idempotency_key_reused");
     return { rule: "replayed", outcome: { json: stored.json, replayed: true } };
   }
-  const time = timeOf(moment.nowMs);
+  const time = timeOf(nowMs);
   if (method === "POST") {
     const after = firstVersion(newId, fieldsOf(write), time);
     const problem = conflictOf(state, table, after);
@@ -222,7 +216,7 @@ export function withRecords(
 }
 
 /** Stores the response with the key of the request, if it has one. */
-export function storeKey({ keys }: State, write: Write, json: string, { nowMs }: Moment): void {
+export function storeKey({ keys }: State, write: Write, json: string, nowMs: number): void {
   const userId = write.table === "users" ? JSON.parse(json).id : 0;
   const stored = { request: requestOf(write), json, userId, storedMs: nowMs };
   if (write.key !== null) keys.set(write.key, stored);

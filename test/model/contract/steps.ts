@@ -4,7 +4,6 @@ import type { Call, Outcome, Row } from "./reference.ts";
 
 export interface Clock {
   nowMs: number;
-  monotonicMs: number;
 }
 
 /** A service under test. */
@@ -20,7 +19,7 @@ export interface Port {
   restart(): Promise<void>;
   /** Lets no file of a server grow by more than so many bytes; `null` ends it. Missing if that is not possible. */
   fill?(bytes: number | null): void;
-  /** Deletes keys that have expired, and changes that were made before a time. */
+  /** Deletes keys that were stored, and changes that were made, before a time. */
   expire(before: Date): Promise<void>;
   inspect(): Promise<{ problems: readonly string[]; users: Row[]; orders: Row[]; keys: Row[] }>;
   close(): Promise<void>;
@@ -39,7 +38,7 @@ export interface Step {
 }
 
 export const HOUR_MS = 60 * 60 * 1000;
-export const DAY_MS = 24 * HOUR_MS;
+const DAY_MS = 24 * HOUR_MS;
 /** Times that pass. */
 export const PASSES_MS = [1, 1_000, HOUR_MS, DAY_MS - 1, DAY_MS] as const;
 const STEPS = 11;

@@ -85,7 +85,7 @@ interface TestDatabase {
   /** Where SQLite appends what it writes; `null` for another database. */
   readonly wal: string | null;
   /** @param isFirst whether it is new */
-  open(options: Pick<StoreOptions, "now" | "monotonicMs">, isFirst: boolean): Promise<Store>;
+  open(options: Pick<StoreOptions, "now">, isFirst: boolean): Promise<Store>;
   remove(): void | Promise<void>;
 }
 
@@ -96,24 +96,18 @@ export function storePort(
   return async (clock) => {
     const { open, remove, wal } = await makeDatabase();
     const now = () => new Date(clock.nowMs);
-    async function openStore(isFirst: boolean): Promise<Store> {
-      const store = await open({ now, monotonicMs: () => clock.monotonicMs }, isFirst);
-      // As a server does when it starts. What has expired is known an hour later.
-      await store.deleteExpiredKeys();
-      return store;
-    }
-    let store = await openStore(true);
+    let store = await open({ now }, true);
     return {
       hasClock: true,
       hasMoments,
       send: (call) => sendTo(store, call),
       async restart() {
         await store.close();
-        store = await openStore(false);
+        store = await open({ now }, false);
       },
       ...(wal !== null && { fill: (bytes) => limitFiles(process.pid, wal, bytes) }),
       async expire(before) {
-        while (await store.deleteExpiredKeys());
+        while (await store.deleteExpiredKeys(before));
         while (await store.changes.deleteExpired(before));
       },
       inspect: () => inspect(store),

@@ -10,8 +10,7 @@ import { type ArchiveClient, openArchive } from "./archive/thread/client.ts";
 import { untilOpen } from "./archive/thread/reopening.ts";
 import { diskFiles } from "./disk/files.ts";
 import { readMarker } from "./disk/marker.ts";
-import { type DatabaseFile, openFrozen, openShared } from "./file/at-rest.ts";
-import { configure, connect, requireSqlite, sqliteVersion } from "./file/connection.ts";
+import { configure, connect, openFile, requireSqlite, sqliteVersion } from "./file/connection.ts";
 import { describeSqliteError, withIoErrors } from "./file/errors.ts";
 import type { FileDescriptors } from "./file/file-watch.ts";
 import {
@@ -112,16 +111,15 @@ function findFile(databaseUrl: string, mode: StoreMode, create: boolean): string
   return path;
 }
 
-function openFile(path: string, mode: StoreMode): DatabaseFile {
+function openAs(mode: StoreMode, path: string) {
   requireOneName(path);
   // Not of a server, beside which commands may write.
-  const frozen = mode === "read" ? openFrozen(path) : null;
-  if (frozen !== null) return frozen;
-  const shared = openShared(path);
+  const file = openFile(path, mode === "read");
+  if (file.atRest) return file;
   const files = [path, path + suffixes.wal, path + suffixes.shm];
   if (isServerMode(mode)) files.push(lockPath(path));
   requirePermission(files, constants.R_OK | constants.W_OK);
-  return shared;
+  return file;
 }
 
 /** @throws {AppError} operator if the database is the copy of a standby, and would be written, or served without its age */
@@ -139,7 +137,7 @@ async function serveCopy(
   options: StoreOptions,
 ): Promise<void> {
   await using resources = new AsyncDisposableStack();
-  const file = openFile(path, "serve");
+  const file = openAs("serve", path);
   const db = resources.adopt(file.connect(), (opened) => opened.close(true));
   requireMigrated(findVersion(db));
   db.run("pragma query_only = on");
@@ -177,7 +175,7 @@ async function openStore(options: StoreOptions, onCreate: () => void): Promise<S
     onCreate();
     createFile(path);
   }
-  const file = openFile(path, mode);
+  const file = openAs(mode, path);
   using connection = new DisposableStack();
   // `true` closes the file even if prepared statements are still open.
   const db = connection.adopt(file.connect(), (opened) => opened.close(true));
@@ -256,14 +254,13 @@ export const openSqlite: Backend["open"] = (options) =>
   describeOpening(options.databaseUrl, () => openOrReplace(options));
 
 export const backUpSqlite: Backend["backUp"] = async ({ databaseUrl, ...options }) => {
-  using resources = new DisposableStack();
   const opened = await describeOpening(databaseUrl, () => {
     const path = findFile(databaseUrl, "read", false);
-    const file = openFile(path, "read");
-    const db = resources.use(file.connect());
+    const file = openAs("read", path);
+    using db = file.connect();
     const version = readVersion(db);
     if (version === 0 || version === SCHEMA_VERSION) requireCurrentSchema(db);
-    return { file, db, version };
+    return { file, version };
   });
   return await backUp(opened, options);
 };

@@ -10,9 +10,9 @@ import { createChangeWatch } from "./engine/change-watch.ts";
 import { createReader, type Reader } from "./engine/reader.ts";
 import { createWriteBatch } from "./engine/write-batch.ts";
 import { createWriter, type Writer } from "./engine/writer.ts";
-import type { DatabaseFile } from "./file/at-rest.ts";
 import { createCheckpointer } from "./file/checkpoint.ts";
-import { type FileDescriptors, nothingToWatch, watchFiles } from "./file/file-watch.ts";
+import type { DatabaseFile } from "./file/connection.ts";
+import { type FileDescriptors, watchFiles } from "./file/file-watch.ts";
 import { freeBytesOf, readHeader, sizeOf } from "./file/files.ts";
 import { lockPath, type ServerLock } from "./file/server-lock.ts";
 import { createChangeStore, prepareNoteChange } from "./tables/changes.ts";
@@ -73,11 +73,8 @@ interface OpenDatabase {
   };
 }
 
-async function check(
-  { db, file: { path, atRest } }: OpenDatabase,
-  reader: Reader,
-  onWarning: StoreOptions["onWarning"],
-): Promise<readonly string[]> {
+async function check({ db, file }: OpenDatabase, reader: Reader, { onWarning }: StoreOptions) {
+  const { path, atRest } = file;
   const problems = reader.read("sqlite_schema", () => checkDatabase(db, atRest));
   // Only a file at rest is opened again: closing it would release the locks of SQLite.
   const isBackup = atRest && readHeader(path)?.usesWal === false && !existsSync(lockPath(path));
@@ -106,10 +103,9 @@ export async function createStore(
     if (problem !== null && !isOverwritten && !copy) checkpointWal(db, reader);
   };
   await using resources = new AsyncDisposableStack();
-  const watched = file.atRest ? null : watchFiles(path, onProblem, lock, copy !== undefined);
-  if (watched !== null) copy?.onOpen(watched.descriptors);
-  const files = watched ?? nothingToWatch;
-  resources.defer(files.close);
+  const files = file.atRest ? null : watchFiles(path, onProblem, lock, copy !== undefined);
+  if (files !== null) copy?.onOpen(files.descriptors);
+  resources.defer(() => files?.close());
   resources.use(opened.move());
   const reader = createReader(db, file.requireUnchanged);
   const checkpointer = createCheckpointer(db, files, archive);
@@ -117,7 +113,7 @@ export async function createStore(
   // While the files are open.
   resources.use(archive);
   // Before anything is written.
-  if (watched !== null) await archive?.start(watched.descriptors);
+  if (files !== null) await archive?.start(files.descriptors);
   const untilArchived = options.archive?.commit === "sync" ? archive?.untilArchived : null;
   const watch = resources.use(createChangeWatch(db, untilArchived ?? null));
   const onCommit: OnCommit = (writes, durationMs) => {
@@ -156,7 +152,7 @@ export async function createStore(
   // Disposed of first: their writes would come after the archive is closed.
   resources.use(
     systemClock.every(WATCH_INTERVAL_MS, () => {
-      const isInPlace = files.isInPlace();
+      const isInPlace = files?.isInPlace();
       if (archive === null) return;
       if (archive.isDiskFailing()) writePages().then(archive.noteDiskWorks, () => {});
       // Only this process checkpoints a WAL that is archived, and other processes may write while it does not.
@@ -177,7 +173,7 @@ export async function createStore(
   return {
     ...stores,
     async checkUsable() {
-      files.requireInPlace();
+      files?.requireInPlace();
       if (mode !== "serve-read-only") await probe();
     },
     statistics: async () => ({
@@ -191,7 +187,7 @@ export async function createStore(
     isPrimary: () => mode === "serve" && archive?.state().isHeld !== false,
     secondsBehind,
     withCopySource: (work) => withCopySource(file, work),
-    check: () => check(database, reader, options.onWarning),
+    check: () => check(database, reader, options),
     close: () => cleanup.disposeAsync(),
   };
 }

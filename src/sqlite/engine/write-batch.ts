@@ -32,7 +32,7 @@ export function createWriteBatch(db: Database, files: FileWatch) {
      * @throws {AppError} unavailable if the files were moved
      */
     begin() {
-      files.requireInPlace();
+      files?.requireInPlace();
       begin.run();
     },
     /**
@@ -62,7 +62,7 @@ export function createWriteBatch(db: Database, files: FileWatch) {
         }
         commit.run();
         // If the files were moved during the commit, it went to the moved files.
-        files.requireInPlace();
+        files?.requireInPlace();
         return settles;
       } finally {
         rollBack();

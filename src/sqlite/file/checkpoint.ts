@@ -49,7 +49,7 @@ export function createCheckpointer(
      */
     start(): Promise<void> | null {
       if (broken) return null;
-      const pages = files.walPages();
+      const pages = files?.walPages() ?? 0;
       // A WAL that has become shorter was restarted.
       pagesLeft = Math.min(pagesLeft, pages);
       if (pages - pagesLeft < CHECKPOINT_PAGES) return null;

@@ -1,6 +1,9 @@
-import { Database } from "bun:sqlite";
+import { constants, Database } from "bun:sqlite";
+import { suffixes } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
+import { requireOwnNeighbours } from "../../base/trusted-path.ts";
 import { withIoErrors } from "./errors.ts";
+import { fileState, sidecarsOf } from "./files.ts";
 
 /** How long opening waits for another process, e.g. for a migration. */
 const OPEN_TIMEOUT_MS = 5_000;
@@ -23,6 +26,55 @@ export function connect(path: string, create = false): Database {
   db.run(`pragma busy_timeout = ${OPEN_TIMEOUT_MS}`);
   db.run("pragma trusted_schema = off");
   return db;
+}
+
+/** @returns whether there is no WAL, in which case the file is complete. A server has one as long as it runs */
+export function isAtRest(path: string): boolean {
+  return sidecarsOf(path).every((suffix) => suffix === suffixes.shm);
+}
+
+/**
+ * Reads a database that no process has open, without leaving a trace, also where nothing can be written. SQLite reads
+ * neither a WAL nor locks, and does not load the CHECK constraints.
+ */
+export function connectAtRest(path: string): Database {
+  const { SQLITE_OPEN_READONLY, SQLITE_OPEN_URI } = constants;
+  // Only flags allow a URI. Without the option `strict`, a missing value is null instead of an error.
+  const db = new Database(
+    `${Bun.pathToFileURL(path).href}?immutable=1`,
+    SQLITE_OPEN_READONLY | SQLITE_OPEN_URI,
+  );
+  db.run("pragma trusted_schema = off");
+  return db;
+}
+
+export type DatabaseFile = ReturnType<typeof openFile>;
+
+/**
+ * Call it before the first connection. A server may start meanwhile. It first writes to the WAL, which is not read. When
+ * it changes the file itself, which would mix two states, `requireUnchanged` notices.
+ * @param mayBeAtRest whether the database is read without locks if it has no WAL
+ * @throws as {@link requireOwnNeighbours} if it is locked, as SQLite does by default
+ */
+export function openFile(path: string, mayBeAtRest: boolean) {
+  // First, or a server that starts in between could have changed a part of the file.
+  const before = fileState(path);
+  const atRest = mayBeAtRest && isAtRest(path);
+  if (!atRest) requireOwnNeighbours(path);
+  return {
+    path,
+    /** Whether the database is read without locks. */
+    atRest,
+    connect: () => (atRest ? connectAtRest(path) : connect(path)),
+    /**
+     * Call it after reading and before using the result.
+     * @throws {AppError} operator if the database is read without locks and has been changed since
+     */
+    requireUnchanged() {
+      if (!atRest || fileState(path) === before) return;
+      fail("operator", `another process has changed ${path} meanwhile: run the command again`);
+    },
+  };
 }
 
 /** Enables what SQLite disables by default, mainly durability and foreign keys. */

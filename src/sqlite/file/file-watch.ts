@@ -12,18 +12,11 @@ import { committedBytes, readWalState, type WalState } from "./wal-index.ts";
 /** Bytes at the beginning of the database that are compared when its time has changed. */
 const prefix = Buffer.alloc(2 ** 20);
 
-export type FileWatch = Omit<ReturnType<typeof watchFiles>, "descriptors">;
-
-/** Watches nothing: a database at rest has no WAL, and `DatabaseFile.requireUnchanged` watches the file. */
-export const nothingToWatch: FileWatch = {
-  isInPlace: () => true,
-  requireInPlace() {},
-  walPages: () => 0,
-  close() {},
-};
+/** `null` for a database at rest: it has no WAL, and `DatabaseFile.requireUnchanged` watches the file. */
+export type FileWatch = ReturnType<typeof watchFiles> | null;
 
 /** They stay open as long as the database. */
-export type FileDescriptors = ReturnType<typeof watchFiles>["descriptors"];
+export type FileDescriptors = NonNullable<FileWatch>["descriptors"];
 
 type WatchedFile = ReturnType<typeof openFile>;
 type State = ReturnType<typeof openState>;
@@ -137,7 +130,6 @@ export function watchFiles(
 ) {
   const state = openState(path, lock, isCopy);
   const { database, wal, index } = state;
-  const open = [database, wal, index];
   let problem: string | null = null;
   /** Of the system, if the files cannot be examined. */
   let code = "";
@@ -175,7 +167,7 @@ export function watchFiles(
     walPages: () => readState(index)?.frames ?? 0,
     /** Call it after the database is closed. */
     close(): void {
-      for (const { descriptor } of open.splice(0)) closeSync(descriptor);
+      for (const { descriptor } of [database, wal, index]) closeSync(descriptor);
     },
   };
 }

@@ -1,7 +1,7 @@
 /** Rejects a file in which SQLite would read without end. Nothing can interrupt it, not even while it opens a file. */
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
 import { fail } from "../../base/error.ts";
-import { isAtRest } from "./at-rest.ts";
+import { isAtRest } from "./connection.ts";
 import { readHeader, requirePermission, sizeOf } from "./files.ts";
 
 /** Types of pages. @see https://www.sqlite.org/fileformat2.html#b_tree_pages */

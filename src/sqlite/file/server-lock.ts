@@ -2,8 +2,7 @@ import { constants, Database } from "bun:sqlite";
 import { existsSync, realpathSync, statSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
-import { isAtRest } from "./at-rest.ts";
-import { connect } from "./connection.ts";
+import { connect, isAtRest } from "./connection.ts";
 import { isBusy } from "./errors.ts";
 import { readHeader } from "./files.ts";
 

@@ -1,6 +1,5 @@
 /** The worker of `thread.ts`. Replies `null`, or the message of the error. */
-import { connectAtRest } from "./at-rest.ts";
-import { configure, connect } from "./connection.ts";
+import { configure, connect, connectAtRest } from "./connection.ts";
 import { withIoErrors } from "./errors.ts";
 import type { Task } from "./thread.ts";
 

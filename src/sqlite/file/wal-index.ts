@@ -23,22 +23,7 @@ export function isCommit(wal: Buffer, offset: number): boolean {
 }
 
 /** What has been committed to the WAL, and how much of it checkpoints have copied to the database. */
-export interface WalState {
-  readonly pageBytes: number;
-  /** Number of frames, up to the last commit. Each holds a page. */
-  readonly frames: number;
-  /** As in the header of the WAL, in hexadecimal. Changes when the WAL starts again at its beginning. */
-  readonly salt: string;
-  /** Number of commits modulo 2^32, also of other processes and across restarts of the WAL (SQLite: `iChange`). */
-  readonly commits: number;
-  /** Number of frames that checkpoints have copied (SQLite: `nBackfill`). */
-  readonly backfilledFrames: number;
-  /**
-   * The value of `backfilledFrames` at the end of the last checkpoint that was started (SQLite: `nBackfillAttempted`).
-   * While it is larger, a checkpoint writes to the database.
-   */
-  readonly backfillTargetFrames: number;
-}
+export type WalState = ReturnType<typeof readWalState>;
 
 /** @returns the size of the WAL up to the last commit; 0 for an unknown state */
 export function committedBytes(state: Pick<WalState, "frames" | "pageBytes"> | null): number {
@@ -51,7 +36,7 @@ export function committedBytes(state: Pick<WalState, "frames" | "pageBytes"> | n
  * @throws {AppError} unavailable if the writer was interrupted while it writes the header
  * @throws {Error} if the index cannot be read
  */
-export function readWalState(descriptor: number): WalState {
+export function readWalState(descriptor: number) {
   for (let attempt = 0; attempt < READ_ATTEMPTS; attempt += 1) {
     if (readSync(descriptor, header, 0, header.length, 0) < header.length) {
       throw new Error("the index of the write-ahead log is too short");
@@ -61,10 +46,18 @@ export function readWalState(descriptor: number): WalState {
     return {
       // SQLite writes 65,536 as 1.
       pageBytes: size === 1 ? 65_536 : size,
+      /** Number of frames, up to the last commit. Each holds a page. */
       frames: header.readUInt32LE(16),
+      /** As in the header of the WAL, in hexadecimal. Changes when the WAL starts again at its beginning. */
       salt: header.toString("hex", 32, 40),
+      /** Number of commits modulo 2^32, also of other processes and across restarts of the WAL (SQLite: `iChange`). */
       commits: header.readUInt32LE(8),
+      /** Number of frames that checkpoints have copied (SQLite: `nBackfill`). */
       backfilledFrames: header.readUInt32LE(96),
+      /**
+       * The value of `backfilledFrames` at the end of the last checkpoint that was started (SQLite: `nBackfillAttempted`).
+       * While it is larger, a checkpoint writes to the database.
+       */
       backfillTargetFrames: header.readUInt32LE(128),
     };
   }

@@ -39,25 +39,15 @@ function findExposed(path: string): readonly string[] {
  * @param sqliteVersion e.g. `3.51.3`. On macOS the system provides SQLite.
  * @param type of its file system; `null` if it is unknown
  */
-export function findWarnings(
-  path: string,
-  sqliteVersion: string,
-  type = fileSystemOf(path),
-): readonly string[] {
-  const warnings: string[] = [];
-  const exposed = findExposed(path);
-  if (exposed.length > 0) {
-    const list = exposed.join(", ");
-    warnings.push(`every user of this machine can read or change ${list}: use chmod o-rwx`);
-  }
-  if (type !== null && NETWORK.test(type)) {
-    warnings.push(
+export function findWarnings(path: string, sqliteVersion: string, type = fileSystemOf(path)) {
+  const exposed = findExposed(path).join(", ");
+  const warnings = [
+    exposed !== "" && `every user of this machine can read or change ${exposed}: use chmod o-rwx`,
+    type !== null &&
+      NETWORK.test(type) &&
       `${path} is on a network file system (${type}), where locks and the write-ahead log of SQLite may fail: use a local disk`,
-    );
-  }
-  if (Bun.semver.satisfies(sqliteVersion, WAL_RESET_BUG))
-    warnings.push(
+    Bun.semver.satisfies(sqliteVersion, WAL_RESET_BUG) &&
       `SQLite ${sqliteVersion} can damage the database in rare cases: update the operating system, which provides it, to SQLite 3.51.3 or newer`,
-    );
-  return warnings;
+  ];
+  return warnings.filter((warning) => warning !== false);
 }

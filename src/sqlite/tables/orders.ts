@@ -17,6 +17,8 @@ import { prepareCountedList } from "./count-index.ts";
 import {
   createRecordStore,
   type ListRows,
+  prepareIdOf,
+  prepareUpdate,
   readFew,
   type StoreContext,
   type Update,
@@ -67,19 +69,13 @@ function prepareRows(db: Database, columns: string) {
   };
 }
 
-type Unique = Pick<OrderEdit, "user_id" | "reference">;
-
-function prepareRequireValid(db: Database): (edit: Unique, id: number | null) => void {
-  const owners = db.prepare<{ user: number | null; order: number | null }, Unique>(`
-    select
-      (select id from users where id = $user_id) as "user",
-      (select id from orders where reference = $reference) as "order"
-  `);
-
-  return ({ user_id, reference }, id) => {
-    const { user = null, order = null } = owners.get({ user_id, reference }) ?? {};
-    if (user === null) failUnknownUser();
-    if (order !== null && order !== id) fail("reference_taken");
+function prepareRequireValid(db: Database) {
+  const idOf = prepareIdOf(db, "orders");
+  const userWithId = db.prepare<{ id: number }, [id: number]>("select id from users where id = ?");
+  return ({ user_id, reference }: OrderRow | Order, id: number | null) => {
+    if (userWithId.get(user_id) === null) failUnknownUser();
+    if (reference !== null && (idOf(["reference", reference]) ?? id) !== id)
+      fail("reference_taken");
   };
 }
 
@@ -88,32 +84,16 @@ export function prepareOrderUpdate({ db, noteChange }: StoreContext): Update<Ord
   // Separate statements, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the value
   // stays the same.
   const setters = (["user_id", "reference", "status"] as const).map((name) => {
-    const statement = db.prepare<null, { id: number; value: string | number | null }>(`
-      update orders
-      set ${name} = $value
-      where id = $id
-    `);
-    return { name, statement };
+    return { name, statement: prepareUpdate(db, "orders", name) };
   });
-  const updateOrder = db.prepare<
-    null,
-    Pick<Order, "id" | "refunded" | "version" | "updated_at"> & { metadata: string }
-  >(`
-    update orders
-    set refunded = $refunded,
-      metadata = $metadata,
-      version = $version,
-      updated_at = $updated_at
-    where id = $id
-  `);
+  const update = prepareUpdate(db, "orders", "refunded", "metadata", "version", "updated_at");
 
   return (before, after, author) => {
     const { id, user_id, reference, refunded, version, updated_at } = after;
     if (user_id !== before.user_id || reference !== before.reference) requireValid(after, id);
     for (const { name, statement } of setters)
-      if (after[name] !== before[name]) statement.run({ id, value: after[name] });
-    const metadata = JSON.stringify(after.metadata);
-    updateOrder.run({ id, refunded, metadata, version, updated_at });
+      if (after[name] !== before[name]) statement.run(after[name], id);
+    update.run(refunded, JSON.stringify(after.metadata), version, updated_at, id);
     noteChange("order.updated", after, author);
   };
 }

@@ -6,6 +6,8 @@ import { prepareCountedList } from "./count-index.ts";
 import {
   createRecordStore,
   type ListRows,
+  prepareIdOf,
+  prepareUpdate,
   readFew,
   type StoreContext,
   type Update,
@@ -23,47 +25,28 @@ function prepareRows(db: Database, columns: string) {
 }
 
 function prepareRequireValid(db: Database): (row: UserRow, id: number | null) => void {
-  const owners = db.prepare<{ email: number | null; reference: number | null }, UserRow>(`
-    select
-      (select id from users where email_key = $email_key) as email,
-      (select id from users where reference = $reference) as reference
-  `);
-
-  return (row, id) => {
-    const { email, reference } = owners.get(row) ?? { email: null, reference: null };
-    if (email !== null && email !== id) fail("email_taken");
-    if (reference !== null && reference !== id) fail("reference_taken");
+  const idOf = prepareIdOf(db, "users");
+  return ({ email_key, reference }, id) => {
+    if ((idOf(["email", email_key]) ?? id) !== id) fail("email_taken");
+    if (reference !== null && (idOf(["reference", reference]) ?? id) !== id)
+      fail("reference_taken");
   };
 }
 
 export function prepareUserUpdate({ db, noteChange }: StoreContext): Update<User> {
   const requireValid = prepareRequireValid(db);
   // A separate statement, because SQLite rewrites an index whenever one of its columns is set, even to the same value.
-  const updateUnique = db.prepare<null, UserRow & { id: number }>(`
-    update users
-    set email = $email,
-      email_key = $email_key,
-      reference = $reference
-    where id = $id
-  `);
-  // Parameters by position, which take less time.
-  const updateUser = db.prepare<null, (string | number | null)[]>(`
-    update users
-    set name = ?,
-      metadata = ?,
-      version = ?,
-      updated_at = ?
-    where id = ?
-  `);
+  const updateUnique = prepareUpdate(db, "users", "email", "email_key", "reference");
+  const update = prepareUpdate(db, "users", "name", "metadata", "version", "updated_at");
 
   return (before, after, author) => {
     const { id } = before;
     const row = userRow(after);
     if (row.email !== before.email || row.reference !== before.reference) {
       requireValid(row, id);
-      updateUnique.run({ ...row, id });
+      updateUnique.run(row.email, row.email_key, row.reference, id);
     }
-    updateUser.run(row.name, row.metadata, after.version, after.updated_at, id);
+    update.run(row.name, row.metadata, after.version, after.updated_at, id);
     noteChange("user.updated", after, author);
   };
 }

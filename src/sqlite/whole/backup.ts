@@ -1,13 +1,11 @@
 /** Copies a database while it is in use, and verifies the copy. */
-import type { Database } from "bun:sqlite";
 import { existsSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { databaseFiles, suffixes } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
 import { claimTemporary, makeTemporaryDatabase } from "../../base/temporary-file.ts";
 import type { Backend, BackUpOptions, BackupSummary } from "../../domain/store.ts";
-import { connectAtRest, type DatabaseFile } from "../file/at-rest.ts";
-import { connect, countRows, pragma } from "../file/connection.ts";
+import { connect, connectAtRest, countRows, type DatabaseFile } from "../file/connection.ts";
 import { describeSqliteError, withIoErrors } from "../file/errors.ts";
 import {
   copyOwnership,
@@ -47,23 +45,16 @@ export function verifyDatabase(path: string): BackupSummary {
 }
 
 /** @throws {AppError} operator if the copy fails. @throws the reason of `signal` if it is aborted */
-async function vacuumInto(
-  db: Database,
-  file: DatabaseFile,
-  temporaryPath: string,
-  signal: AbortSignal,
-): Promise<void> {
-  // `vacuum into` does not copy free pages.
-  const pages = pragma(db, "page_count") - pragma(db, "freelist_count");
-  const expectedBytes = Math.max(1, pages * pragma(db, "page_size"));
+async function vacuumInto(file: DatabaseFile, temporaryPath: string, signal: AbortSignal) {
+  const sourceBytes = () => sizeOf(file.path) + sizeOf(file.path + suffixes.wal);
+  const bytesBefore = sourceBytes();
   const thread = createStatementThread(file.path, file.atRest);
   const endless = Promise.withResolvers<string>();
   const watch = setInterval(() => {
-    const bytes = sizeOf(temporaryPath);
     // In a damaged tree, pages can occur again and again. A copy of an intact one is not larger than the original, which
     // may have grown, or been moved away.
-    const sourceBytes = sizeOf(file.path) + sizeOf(file.path + suffixes.wal);
-    if (bytes > 2 * Math.max(expectedBytes, sourceBytes)) endless.resolve("the file is damaged");
+    const maxBytes = 2 * Math.max(bytesBefore, sourceBytes());
+    if (sizeOf(temporaryPath) > maxBytes) endless.resolve("the file is damaged");
   }, WATCH_MS);
   signal.addEventListener("abort", () => thread.close());
   try {
@@ -123,7 +114,7 @@ function verifyCopy(path: string, version: number): Awaited<ReturnType<Backend["
 }
 
 export async function backUp(
-  { file, db, version }: { file: DatabaseFile; db: Database; version: number },
+  { file, version }: { file: DatabaseFile; version: number },
   { path, signal }: Omit<BackUpOptions, "databaseUrl">,
 ): ReturnType<Backend["backUp"]> {
   try {
@@ -133,7 +124,7 @@ export async function backUp(
     }
     using temporary = makeTemporaryDatabase(path);
     const temporaryPath = temporary.path;
-    await vacuumInto(db, file, temporaryPath, signal);
+    await vacuumInto(file, temporaryPath, signal);
     const contents = verifyCopy(temporaryPath, version);
     await appendChecksum(temporaryPath);
     const bytes = sizeOf(temporaryPath);

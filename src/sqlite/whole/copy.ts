@@ -12,8 +12,7 @@ import {
   withMappedErrors,
 } from "../../domain/copy.ts";
 import type { Backend } from "../../domain/store.ts";
-import type { DatabaseFile } from "../file/at-rest.ts";
-import { connect } from "../file/connection.ts";
+import { connect, type DatabaseFile } from "../file/connection.ts";
 import { describeSqliteError, ioErrorOf, withIoErrors } from "../file/errors.ts";
 import { publish, requireAbsent } from "../file/files.ts";
 import { migrate } from "../file/migrate.ts";

@@ -1,5 +1,4 @@
 /** Import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
-import type { Database } from "bun:sqlite";
 import { AppError } from "../../base/error.ts";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
@@ -10,31 +9,14 @@ import {
   type ImportRules,
   orderImport,
   type StoredRecords,
-  type UniqueKey,
   userImport,
 } from "../../domain/import-rules.ts";
-import type { RecordTable } from "../../domain/record.ts";
 import type { Store } from "../../domain/store.ts";
 import { prepareLastId } from "../tables/count-index.ts";
 import { prepareOrderUpdate } from "../tables/orders.ts";
-import { prepareText, type StoreContext, type Update } from "../tables/records.ts";
+import { prepareIdOf, prepareText, type StoreContext, type Update } from "../tables/records.ts";
 import { prepareUserUpdate } from "../tables/users.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
-
-function prepareIdOf(db: Database, table: RecordTable) {
-  const byReference = db.prepare<{ id: number }, { key: string }>(`
-    select id
-    from ${table}
-    where reference = $key
-  `);
-  const byEmail = db.prepare<{ id: number }, { key: string }>(`
-    select id
-    from users
-    where email_key = $key
-  `);
-  return ([field, key]: UniqueKey): number | null =>
-    (field === "email" ? byEmail : byReference).get({ key })?.id ?? null;
-}
 
 function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends object>(
   { db, timestamp, reader, writer, noteChange }: StoreContext,

@@ -6,12 +6,11 @@ import { fsyncPath, makeTemporaryDatabase } from "../../base/temporary-file.ts";
 import { timeInName } from "../../base/time-in-name.ts";
 import { requireOwnNeighbours } from "../../base/trusted-path.ts";
 import type { Backend, BackupSummary } from "../../domain/store.ts";
-import { stateOf, type Token } from "../../domain/token.ts";
+import { stateOf, type Token, tokenColumns } from "../../domain/token.ts";
 import { markerOfRestored } from "../archive/read/rebuild.ts";
 import { markReplaced, settleMarker, writeMarker } from "../disk/marker.ts";
 import { restoreToFile } from "../disk/restored-file.ts";
-import { isAtRest } from "../file/at-rest.ts";
-import { connect, countRows } from "../file/connection.ts";
+import { connect, countRows, isAtRest } from "../file/connection.ts";
 import { describeSqliteError, isBusy } from "../file/errors.ts";
 import {
   copyOwnership,
@@ -74,12 +73,8 @@ async function prepareReplacement(from: string, temporaryPath: string): Promise<
   return { ...verifyDatabase(temporaryPath), warnings: problem === null ? [] : [problem] };
 }
 
-type KnownToken = Pick<Token, "name" | "hash" | "expires_at" | "revoked_at">;
-
-function readTokens(db: Database): readonly KnownToken[] {
-  return db
-    .prepare<KnownToken, []>("select name, hash, expires_at, revoked_at from tokens order by id")
-    .all();
+function readTokens(db: Database): readonly Token[] {
+  return db.prepare<Token, []>(`select ${tokenColumns} from tokens order by id`).all();
 }
 
 /**
@@ -112,9 +107,8 @@ function mergeWal(path: string) {
  * Revokes the tokens that the previous database has revoked, so that a backup does not make them valid again.
  * @param previous its tokens; `null` if they are unknown, and so are those that it revokes
  */
-function revokeTokens(temporaryPath: string, previous: readonly KnownToken[] | null) {
+function revokeTokens(temporaryPath: string, previous: readonly Token[] | null) {
   using db = connect(temporaryPath);
-  if (previous === null) return { tokens: readTokens(db), revokedTokens: null };
   const revoke = db.prepare<{ name: string }, { previous: string }>(`
     update tokens
     set revoked_at = value ->> 'revoked_at'
@@ -122,8 +116,9 @@ function revokeTokens(temporaryPath: string, previous: readonly KnownToken[] | n
     where hash = value ->> 'hash' and revoked_at is null and value ->> 'revoked_at' is not null
     returning name
   `);
-  const revoked = revoke.all({ previous: JSON.stringify(previous) });
-  return { revokedTokens: revoked.map(({ name }) => name), tokens: readTokens(db) };
+  const revoked = revoke.all({ previous: JSON.stringify(previous ?? []) });
+  const names = revoked.map(({ name }) => name);
+  return { revokedTokens: previous && names, tokens: readTokens(db) };
 }
 
 /**
@@ -178,7 +173,7 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     const warning = hasOwner ? copyOwnership(temporaryPath, original) : null;
     const time = now();
     const previousPath = `${path}.${timeInName(time)}`;
-    const isSame = revokedTokens === null || revokedTokens.length === 0;
+    const isSame = !revokedTokens?.length;
     if (archived === null) markReplaced(path, temporaryPath);
     else {
       const state = fileState(temporaryPath);
@@ -195,7 +190,7 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
       warnings.push(`a copy of the database cannot continue its archive: ${messageOf(error)}`);
     }
     if (!hadLockFile) copyOwnership(lockPath(path), path);
-    const activeNames = (these: readonly KnownToken[]) =>
+    const activeNames = (these: readonly Token[]) =>
       these.filter((token) => stateOf(token, time) === "valid").map(({ name }) => name);
     const kept = new Set(tokens.map(({ hash }) => hash));
     return {

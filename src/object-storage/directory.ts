@@ -85,14 +85,10 @@ async function removeStale(root: string): Promise<void> {
 }
 
 /**
- * @param settings `path` must exist: a disk that is not mounted must not be replaced by an empty directory. `timeoutMs` is
- * the time for an operation: a network file system can block for ever
+ * @param root must exist: a disk that is not mounted must not be replaced by an empty directory
+ * @param timeoutMs for an operation: a network file system can block for ever
  */
-export function createDirectoryStorage(settings: {
-  path: string;
-  timeoutMs: number;
-}): ObjectStorage {
-  const { path: root, timeoutMs } = settings;
+export function createDirectoryStorage(root: string, timeoutMs: number): ObjectStorage {
   const url = `file://${root}`;
   let hasWritten = false;
 

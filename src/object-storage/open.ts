@@ -35,7 +35,7 @@ export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_M
   const location = parseStorageUrl(url);
   const storage =
     location.kind === "directory"
-      ? createDirectoryStorage({ path: location.path, timeoutMs })
+      ? createDirectoryStorage(location.path, timeoutMs)
       : createS3Storage({
           bucket: location.bucket,
           prefix: location.prefix,

@@ -14,8 +14,6 @@ import { exchange } from "./exchange.ts";
 import { describeFailure, describeResponse, fieldOf, type S3Problem } from "./s3-errors.ts";
 import { type CredentialsSource, encode, sign } from "./signature.ts";
 
-const CONCURRENT_DELETES = 8;
-
 /** Size of one page of a list: those of AWS have 1,000 objects, with keys of at most 1 KiB. */
 const MAX_PAGE_BYTES = 8 * 2 ** 20;
 /** Size of the pages of one list together: those of 400,000 objects. */
@@ -202,7 +200,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     },
     list: (...args) => listObjects(client, ...args),
     async remove(keys) {
-      await mapBounded(keys, (key) => send("delete from", { key }), CONCURRENT_DELETES);
+      await mapBounded(keys, (key) => send("delete from", { key }));
     },
   };
 }

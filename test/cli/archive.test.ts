@@ -150,7 +150,7 @@ test("archive check, restore and a start say that they have used an older base",
   await using server = await startServer(archive.settings);
   await newUser(server);
   expect(await server.stop()).toBe(0);
-  const storage = createDirectoryStorage({ path: archive.at("archive"), timeoutMs: 30_000 });
+  const storage = createDirectoryStorage(archive.at("archive"), 30_000);
   const reason = await addDamagedBase(storage);
   const warning = `Needs attention: ${reason}\n`;
   using world = makeHarness({ environment: archive.settings });
@@ -191,7 +191,7 @@ test("archive promote ends the log of a server when a standby has announced itse
   const refusal = (problem: string) => failed(`Cannot promote s3://bucket/a: ${problem}`);
   function announce(name: string, ageS: number): void {
     const timeMs = world.clock.time.getTime() - ageS * 1000;
-    const body = encodeJson({ holder: name, takeoverMs: 3_000, timeMs });
+    const body = encodeJson({ holder: name, timeMs, lacks: null, canWrite: true });
     s3.objects.set(`a/${ANNOUNCEMENT_KEY}`, { body, tag: '"1"', modified: "" });
   }
   const server = await world.serve();

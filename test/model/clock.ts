@@ -153,7 +153,6 @@ export function machineOf(process: Process): Machine {
       return { [Symbol.dispose]: () => cancel() };
     },
     newId: () => `${name}.${++ids}`,
-    random: () => host.random(1_000_000) / 1_000_000,
     compress: async (bytes) => new Uint8Array(Bun.zstdCompressSync(bytes, { level: 1 })),
   };
 }

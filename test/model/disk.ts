@@ -216,15 +216,16 @@ export function createDisk(host: Host) {
     let end = start;
     let isWhole = start !== null && contents.wal.salt === start.salt;
     return {
-      canAppend: ({ salt, offset }) =>
-        offset === 0 || (isWhole && salt === end?.salt && offset === end.offset),
-      append({ offset, end: next }, bytes) {
+      append({ salt: own, offset, end: next }, bytes) {
+        const isNext = isWhole && own === end?.salt && offset === end.offset;
+        if (offset > 0 && !isNext) return false;
         touch(process, true);
         const { salt, frames } = decode<Pick<Wal, "salt" | "frames">>(bytes);
         if (offset === 0) change({ wal: { ...emptyWal(), salt } });
         contents.wal.frames.push(...frames);
         isWhole = true;
         end = next;
+        return true;
       },
       show() {
         touch(process, true);
@@ -312,11 +313,9 @@ export function createDisk(host: Host) {
         return true;
       },
       endWal: apply,
-      verify() {
+      publish(markerOf) {
         const damage = damageOf(cells, wordsOf(cells));
         if (damage !== null) fail("operator", `the database is damaged: ${damage}`);
-      },
-      publish(markerOf) {
         inodes += 1;
         writes += 1;
         const [inode, version] = [inodes, writes];

@@ -369,15 +369,14 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     const disk = createDisk(host);
     let problem: string | null = "it does not end";
     const target = disk.files(process).beginRestore();
-    restoreTo(target, machineOf(process), bucket.storage, null).then(
-      ({ warnings }) => {
+    restoreTo(target, machineOf(process), bucket.storage, null)
+      .then(({ warnings }) => {
         target.publish(() => NO_MARKER);
         problem = warnings[0] ?? null;
-      },
-      (error) => {
+      })
+      .catch((error) => {
         problem = messageOf(error);
-      },
-    );
+      });
     drainMicrotasks();
     return { words: disk.words(), problem };
   }

@@ -51,7 +51,7 @@ test("partial files of a process that has died are deleted after an hour, and ne
 
 test("a directory that does not exist, or is a file, is an error, and is not created", async () => {
   using directory = makeDirectory();
-  const storage = createDirectoryStorage({ path: directory.at("none"), timeoutMs });
+  const storage = createDirectoryStorage(directory.at("none"), timeoutMs);
   for (const [action, call] of [
     ["write to", () => storage.put("a/b", bytes("one"))],
     ["list", () => storage.list("")],

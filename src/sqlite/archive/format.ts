@@ -110,7 +110,7 @@ export function isNumber(value: unknown): value is number {
   return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_NUMBER;
 }
 
-export function isWithin(value: unknown, min: number, max: number): boolean {
+function isWithin(value: unknown, min: number, max: number): boolean {
   return isNumber(value) && value >= min && value <= max;
 }
 

@@ -1,5 +1,5 @@
 /**
- * What the archive needs of the machine that it runs on: time, chance, and the files of one database. Nothing else in
+ * What the archive needs of the machine that it runs on: time, names, and the files of one database. Nothing else in
  * `archive/` knows a clock, a random number or a file system, so that tests run whole machines in one thread.
  */
 import type { Clock } from "../../base/clock.ts";
@@ -36,7 +36,6 @@ export interface WalPlace extends Omit<WalPart, "bytes"> {
 export interface Machine extends Clock {
   /** @returns a text that no other call has returned or will return, anywhere */
   readonly newId: () => string;
-  readonly random: () => number;
   readonly compress: (bytes: Uint8Array<ArrayBuffer>) => Promise<Uint8Array<ArrayBuffer>>;
 }
 
@@ -74,10 +73,8 @@ export interface ProgressReader extends Disposable {
 
 /** The copy of a database that a standby keeps, while others read it. */
 export interface Copy extends Disposable {
-  /** @returns whether the WAL has what is before the part */
-  canAppend(place: WalPlace): boolean;
-  /** Appends the next part. Others see it after `show`. */
-  append(place: WalPlace, bytes: Uint8Array): void;
+  /** Appends the next part. Others see it after `show`. @returns whether the WAL has what is before it */
+  append(place: WalPlace, bytes: Uint8Array): boolean;
   /** @throws {AppError} operator if SQLite rejects a part of the WAL */
   show(): void;
   /** Copies the WAL to the database, and empties it. @returns why that is not possible now; `null` if it was done */
@@ -140,12 +137,11 @@ export interface RestoreTarget {
 
 /** A restored database that has no name yet. It is deleted if it was not published. */
 export interface RestoredFile extends RestoreTarget, Disposable {
-  /** @throws {AppError} operator if the database is damaged */
-  verify(): void;
   /**
    * Gives it its name, in the place of what is there if that is the copy of a standby. The marker is valid from then on,
    * whenever a crash happens.
    * @param markerOf returns the marker for the file with this state
+   * @throws {AppError} operator if the database is damaged
    */
   publish(markerOf: (state: string) => ArchiveMarker): void;
 }

@@ -40,9 +40,8 @@ function openTarget(path: string): RestoreTarget {
   let wal: (WrittenWal & { readonly salt: string; offset: number }) | null = null;
 
   function endWal(): void {
-    const ended = wal;
+    if (wal !== null) applyWal(path, wal);
     wal = null;
-    if (ended !== null) applyWal(path, ended);
   }
 
   return {
@@ -83,8 +82,8 @@ export function beginRestore(path: string, verify: (path: string) => void): Rest
   const temporary = makeTemporaryDatabase(path);
   return {
     ...openTarget(temporary.path),
-    verify: () => verify(temporary.path),
     publish(markerOf) {
+      verify(temporary.path);
       writeMarker(path, markerOf(fileState(temporary.path)), temporary.path);
       // Not before: it may be the only one that is left.
       if (isCopy) discard(path);

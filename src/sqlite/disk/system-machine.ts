@@ -7,6 +7,5 @@ const COMPRESSION = { level: 1 };
 export const systemMachine: Machine = {
   ...systemClock,
   newId: () => crypto.randomUUID(),
-  random: Math.random,
   compress: (bytes) => Bun.zstdCompress(bytes, COMPRESSION) as Promise<Buffer<ArrayBuffer>>,
 };

@@ -3,7 +3,7 @@
  * @see https://www.sqlite.org/fileformat2.html#walformat
  */
 import { readSync } from "node:fs";
-import type { OpenDatabase, WalPosition, WalReader } from "../archive/machine.ts";
+import type { WalPosition, WalReader } from "../archive/machine.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import {
   committedBytes,
@@ -31,13 +31,11 @@ function readFully(descriptor: number, length: number, position: number): Buffer
   return bytes;
 }
 
-type OpenWal = Pick<OpenDatabase, "walBytes" | "continuesAt" | "beginning" | "readWal">;
-
-export function openWal(files: WalFiles): OpenWal {
+export function openWal(files: WalFiles) {
   const { wal, index } = files;
   return {
     walBytes: () => committedBytes(readWalState(index)),
-    continuesAt({ salt, offset, checksum }) {
+    continuesAt({ salt, offset, checksum }: WalPosition) {
       const state = readWalState(index);
       if (state.salt !== salt || offset > committedBytes(state)) return false;
       if (offset <= WAL_HEADER_BYTES) return checksum === "";
@@ -45,7 +43,7 @@ export function openWal(files: WalFiles): OpenWal {
       return readFully(wal, 8, offset - state.pageBytes - 8).toString("hex") === checksum;
     },
     beginning: () => ({ salt: readWalState(index).salt, offset: 0, checksum: "" }),
-    readWal: (start) => createWalReader(files, start),
+    readWal: (start: WalPosition) => createWalReader(files, start),
   };
 }
 

@@ -64,13 +64,14 @@ export function openCopy(
   };
 
   return {
-    canAppend: ({ salt, offset }) =>
-      offset === 0 || (isWhole && salt === end?.salt && offset === end.offset),
-    append({ offset, end: next }, bytes) {
+    append({ salt, offset, end: next }, bytes) {
+      const isNext = isWhole && salt === end?.salt && offset === end.offset;
+      if (offset > 0 && !isNext) return false;
       writeFully(wal, bytes, offset);
       noteCommits(written, bytes, offset);
       isWhole = true;
       end = next;
+      return true;
     },
     show() {
       for (let attempt = 0; written.committed > 0; attempt += 1) {

@@ -38,7 +38,7 @@ async function start(commit: ArchiveCommit) {
   const clock = makeClock();
   const storage = { ...archive.storage, create };
   const announce = (timeMs: number) => {
-    const announcement = { holder: "b.db", takeoverMs: 3_000, timeMs, canWrite: true };
+    const announcement = { holder: "b.db", timeMs, lacks: null, canWrite: true };
     return storage.put(ANNOUNCEMENT_KEY, encodeJson(announcement));
   };
   await announce(1);

@@ -21,8 +21,7 @@ export type LookAtAnew = ReturnType<typeof watchAnew>;
 export function watchAnew(options: ServerContext, after: number, first: Generation) {
   const { storage, machine, log } = options;
   let newest = first;
-  let observe = createStillness(machine);
-  let isTakingOver = false;
+  const observe = createStillness(machine);
   const hasBase = async () => {
     const from = baseKey({ generation: after + 1, number: 0 });
     return (await storage.list(prefixes.bases, 1, from)).length > 0;
@@ -34,32 +33,28 @@ export function watchAnew(options: ServerContext, after: number, first: Generati
     const next = await findGeneration(storage, generation + 1);
     if (next !== null) {
       newest = next;
-      observe = createStillness(machine);
-      isTakingOver = false;
       return { found: "a record", generation: next } as const;
     }
     const beat = await readHeartbeat(storage, generation);
     // What it has lost was never acknowledged.
     const { isSealed, sealFrom } = await readLog(storage, { generation, number: 1 });
     const mayEnd = isSealed && (await isPromoted(storage, sealFrom));
-    const stillMs = observe(`${sealFrom.number} ${isSealed} ${beat?.sequence}`);
-    if (stillMs === 0) isTakingOver = false;
+    const stillMs = observe(`${generation} ${sealFrom.number} ${isSealed} ${beat?.sequence}`);
     const isStill = stillMs >= patienceMs(options, beat?.intervalMs ?? HEARTBEAT_MS);
     // In async mode, it may have acknowledged what it has not written.
     const isSync = commit === "sync";
-    if (!mayEnd && !isTakingOver && !(isStill && isSync)) {
+    if (!mayEnd && !(isStill && isSync)) {
       const advice = isStill ? ", or `user-api archive promote`, which gives up its writes" : "";
       const waitsFor = `waiting for a base of generation ${generation}${advice}: ${newest.holder} has begun it`;
       const hadBase = beat?.hasBase === true;
       return { found: "nothing", waitsFor, isFresh: isSync && !hadBase, hadBase } as const;
     }
-    if (!isTakingOver) log("warn", "taking over", { holder: newest.holder });
-    isTakingOver = true;
     const number = await seal(storage, sealFrom, sealerOf(options), MAX_SENDING);
     if (await hasBase()) return { found: "a base" } as const;
     // Then none of them counts for anything, and in sync mode, none can have acknowledged anything.
-    if (await areVoid(storage, after, generation))
-      return { found: "the end", end: { generation, number }, hasAll: isSync } as const;
-    return fail("operator", `generation ${generation} has no base any more`);
+    if (!(await areVoid(storage, after, generation)))
+      fail("operator", `generation ${generation} has no base any more`);
+    log("warn", "taking over", { holder: newest.holder });
+    return { found: "the end", end: { generation, number }, hasAll: isSync } as const;
   };
 }

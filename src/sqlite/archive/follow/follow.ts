@@ -21,7 +21,6 @@ import { type ObjectId, shift, slotKey } from "../keys.ts";
 import { type Copy, type DatabaseFiles, isSamePosition, type OpenDatabase } from "../machine.ts";
 import { createProblems } from "../problems.ts";
 import {
-  type BaseOfEnd,
   findBaseOf,
   findGeneration,
   isPromoted,
@@ -33,7 +32,7 @@ import {
   readLog,
 } from "../read/catalog.ts";
 import { createStillness, patienceMs, STORAGE_POLL_MS } from "../read/still.ts";
-import { type Announcing, announceRegularly } from "../write/announcement.ts";
+import { announceRegularly } from "../write/announcement.ts";
 import { type Continuation, failContinued } from "../write/generation.ts";
 import { createRecord, seal, sealerOf } from "../write/log.ts";
 import { type LookAtAnew, watchAnew } from "./anew.ts";
@@ -102,7 +101,7 @@ function createFollowing(options: FollowOptions, copy: Copy, generation: Generat
     /** What is waited for, other than a log that goes on; `null` if nothing is. */
     waitsFor: null as string | null,
     /** The base to which the copy belongs, when the end was looked at for long; `null` before. */
-    base: null as Promise<BaseOfEnd> | null,
+    base: null as ReturnType<typeof findBaseOf> | null,
     /** How this server continues the archive, the same in each attempt; `null` until it may. */
     claim: null as { record: Generation; hasAll: boolean; isInFile: boolean } | null,
   };
@@ -114,7 +113,6 @@ function append(following: Following, header: SegmentHeader, body: Uint8Array<Ar
   const isNext = end === null || isSamePosition(header.previous, end);
   if (header.writer !== generation.name || !isNext)
     fail("unavailable", `${slotKey(next)} does not continue the one before it`);
-  if (!copy.canAppend(header)) failCopyBroken("its WAL was lost");
   const bytes = decodeContents(header, body);
   if (header.offset === 0) {
     copy.show();
@@ -122,7 +120,7 @@ function append(following: Following, header: SegmentHeader, body: Uint8Array<Ar
     if (problem !== null) fail("unavailable", problem);
     markCopy(files, last, generation.name);
   }
-  copy.append(header, bytes);
+  if (!copy.append(header, bytes)) failCopyBroken("its WAL was lost");
   Object.assign(following, { last: next, end: header.end, timeMs: header.timeMs, lacks: null });
   following.next = shift(next, 1);
 }
@@ -229,7 +227,7 @@ async function lookAtLog(following: Following): Promise<string | null> {
 }
 
 /** Begins to look for the base to which the copy belongs, or has begun. */
-function lookForBase(following: Following): Promise<BaseOfEnd> {
+function lookForBase(following: Following): ReturnType<typeof findBaseOf> {
   following.base ??= findBaseOf(following.storage, following.last).catch((error) => {
     following.base = null;
     throw error;
@@ -389,7 +387,7 @@ async function takeOver(following: Following) {
 }
 
 /** Steps until the copy has all of a log that this server may continue. @throws the reason of the signal */
-async function untilTakenOver(following: Following, announcing: Announcing) {
+async function untilTakenOver(following: Following, announce: () => void) {
   const { files, storage, machine, problems, signal } = following;
   let stuckSinceMs: number | null = null;
   for (;;) {
@@ -417,7 +415,7 @@ async function untilTakenOver(following: Following, announcing: Announcing) {
           failCopyBroken(messageOf(error));
       }
     }
-    if (following.lacks !== lacks) announcing.announce();
+    if (following.lacks !== lacks) announce();
     if (waitMs > 0) await machine.sleep(waitMs, signal);
   }
 }
@@ -435,11 +433,9 @@ export async function follow(options: FollowOptions) {
   const generation = await readGeneration(withRetries(storage, machine), start.last.generation);
   const following = createFollowing(options, copy, generation);
   const state = () => ({ lacks: following.lacks, canWrite: canWrite(files) });
-  await using announcing = announceRegularly(options, state, (error) =>
-    following.problems.report("following", error),
-  );
+  using announcing = announceRegularly(options, state);
   try {
-    return await untilTakenOver(following, announcing);
+    return await untilTakenOver(following, announcing.announce);
   } catch (error) {
     const { name } = following.generation;
     if (files.state() === "") files.discard();

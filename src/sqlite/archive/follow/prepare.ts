@@ -34,7 +34,6 @@ async function restoreNewest(options: ServerContext): Promise<Restored> {
   try {
     using file = files.beginRestore();
     const restored = await restoreTo(file, machine, storage, null);
-    file.verify();
     file.publish((state) => markerOfRestored(restored, true, state));
     for (const reason of restored.warnings) log("warn", "archive needs attention", { reason });
     const until = new Date(restored.timeMs).toISOString();
@@ -133,23 +132,19 @@ async function previousOf(storage: ObjectStorage, id: ObjectId): Promise<ObjectI
  */
 async function rebuildWal({ storage, files }: ServerContext, last: ObjectId): Promise<void> {
   using wal = files.beginWal();
-  let next: ObjectId | null = last;
-  while (next !== null) {
+  for (let next: ObjectId | null = last; next !== null; ) {
     const from: ObjectId = next;
     const count = Math.min(from.number, MAX_READS);
     const ids = Array.from({ length: count }, (_, at) => shift(from, -at));
     const bodies = await Promise.all(ids.map((id) => storage.get(slotKey(id))));
-    next = await previousOf(storage, shift(from, 1 - count));
     for (const [at, id] of ids.entries()) {
       const body = bodies[at] ?? fail("operator", `${slotKey(id)} is missing`);
       const { header, bytes } = decodeSegment(id, body);
       wal.write(bytes, header.offset);
-      if (header.offset > 0) continue;
-      next = null;
-      break;
+      if (header.offset === 0) return wal.publish();
     }
+    next = await previousOf(storage, shift(from, 1 - count));
   }
-  wal.publish();
 }
 
 /** Waits for the record of the server that has ended this log. @returns whether there is one in time */
@@ -189,7 +184,7 @@ async function restoreCopy(options: ServerContext, newest: Generation): Promise<
   const look = watchAnew(options, 0, newest);
   let lacks: string | null = null;
   const state = () => ({ lacks, canWrite: false });
-  await using announcing = announceRegularly(options, state, () => {});
+  using announcing = announceRegularly(options, state);
   const note = (isLacking: boolean) => {
     const found = isLacking ? prefixes.bases : null;
     if (found === lacks) return;

@@ -16,7 +16,6 @@ import {
   failDamaged,
   type Generation,
   HEAD_BYTES,
-  type Head,
   MAX_SENDING,
 } from "../format.ts";
 import {
@@ -91,18 +90,10 @@ async function listSlots(
   return slots.sort((a, b) => a.number - b.number);
 }
 
-export function soundHead(id: ObjectId, body: Uint8Array): Head | null {
-  try {
-    return decodeHead(id, body);
-  } catch {
-    return null;
-  }
-}
-
 /** @returns what is in the slot, without the contents of a segment; `null` if it is empty or damaged */
 export async function readHead(storage: ObjectStorage, id: ObjectId) {
   const body = await storage.get(slotKey(id), HEAD_BYTES);
-  return body === null ? null : soundHead(id, body);
+  return body && orNull(Promise.try(decodeHead, id, body));
 }
 
 /** @returns whether a standby need not wait. Segments that arrived late can be between the end and that seal */
@@ -258,20 +249,18 @@ export async function readCatalog(storage: ObjectStorage): Promise<Catalog> {
     );
     const sound = read.filter((record) => record !== null);
     const generations = new Map(sound.map((record) => [record.number, record]));
-    const counted = ids.filter(({ generation }) => !isVoid({ generations }, generation));
+    const counted = ids.filter(({ generation }) => !isVoid(generations, generation));
     const bases = await mapBounded(counted, (id) => readBase(storage, id));
     return { storage, newest, generations, bases: bases.filter((base) => base !== null) };
   }
 }
-
-type Generations = Pick<Catalog, "generations">;
 
 /**
  * A generation that begins anew acknowledges nothing before its first base. A server that has proved that it never had one
  * continues what was before it, and then it counts for nothing, also if a base arrives later.
  * @returns whether it is one of those
  */
-function isVoid({ generations }: Generations, number: number): boolean {
+function isVoid(generations: Catalog["generations"], number: number): boolean {
   const isAfter = (record: Generation) =>
     record.number > number && record.parent !== null && record.parent.generation < number;
   return generations.values().some(isAfter);
@@ -282,10 +271,8 @@ async function lacksBase(storage: ObjectStorage, number: number): Promise<boolea
   const beat = await readHeartbeat(storage, number);
   if (beat !== null) return !beat.hasBase;
   // The first heartbeat comes before the first segment.
-  const [first] = await storage.list(logPrefix(number), 1);
-  const slot = first === undefined ? null : parseKey(first.key);
-  const head = slot?.number === 1 ? await readHead(storage, slot) : null;
-  return first === undefined || (head !== null && head.kind !== "segment");
+  const { segments, loss } = await readLog(storage, { generation: number, number: 1 });
+  return segments.length === 0 && loss === null;
 }
 
 /** @returns whether all generations after that number have begun anew, and none of them ever had a base */
@@ -318,9 +305,9 @@ export function isSameSegment(one: ObjectId | null, other: ObjectId | null): boo
 }
 
 /** @returns the generation and those that continue it, each the one before, as far as records say */
-function chainOf({ generations }: Generations, generation: number): [number, ...number[]] {
+function chainOf(generations: Catalog["generations"], generation: number): [number, ...number[]] {
   const next = generations.values().find(({ parent }) => parent?.generation === generation);
-  return [generation, ...(next === undefined ? [] : chainOf({ generations }, next.number))];
+  return [generation, ...(next === undefined ? [] : chainOf(generations, next.number))];
 }
 
 function lossOfRecord({ generations }: Catalog, generation: number): string | null {
@@ -345,7 +332,7 @@ function readFrom({ storage, bases, generations }: Catalog, from: ObjectId): Pro
 }
 
 async function readHistory(catalog: Catalog, base: StoredBase): Promise<History> {
-  const [, ...later] = chainOf(catalog, base.generation);
+  const [, ...later] = chainOf(catalog.generations, base.generation);
   const lastGeneration = later.at(-1) ?? base.generation;
   const known = { catalog, base, lastGeneration };
   const before = shift(base.first, -1);
@@ -380,7 +367,7 @@ export async function readNewestProgress(
 ): Promise<Progress | null> {
   const { storage, newest, generations } = catalog;
   for (let number = newest; number >= base.generation; number -= 1) {
-    if (isVoid(catalog, number)) continue;
+    if (isVoid(generations, number)) continue;
     const sealed = number === newest && tail?.isSealed ? tail.sealFrom.number - 1 : null;
     const end = generations.get(number + 1)?.previousEnd ?? sealed ?? Number.POSITIVE_INFINITY;
     const slots = await listIds(storage, logPrefix(number), slotKey);
@@ -406,7 +393,7 @@ async function tryBases(catalog: Catalog, candidates: readonly StoredBase[]): Pr
   const tried: History[] = [];
   for (const base of candidates) {
     const [newest] = tried;
-    const last = chainOf(catalog, base.generation).at(-1);
+    const last = chainOf(catalog.generations, base.generation).at(-1);
     if (newest !== undefined && newest.lastGeneration !== last) break;
     const history = await readHistory(catalog, base);
     tried.push(history);
@@ -434,10 +421,10 @@ export async function readEnd(catalog: Catalog) {
   return { history, tail: await readFrom(catalog, { generation: newest, number: 1 }) };
 }
 
-/** The newest base that leads to the end of a log, `null` if there is none; and what is missing or damaged then. */
-export type BaseOfEnd = Awaited<ReturnType<typeof findBaseOf>>;
-
-/** @param last the last segment before that end */
+/**
+ * @param last the last segment before the end of a log
+ * @returns the newest base that leads to it, `null` if there is none; and what is missing or damaged then
+ */
 export async function findBaseOf(storage: ObjectStorage, last: ObjectId) {
   const history = await readNewestHistory(await readCatalog(storage));
   if (history === null) return { newest: null, damage: NO_BASE };
@@ -497,7 +484,7 @@ async function warningsOfLater(history: History, atMs: number): Promise<string[]
   const warnings = lost === null ? [] : [lost];
   // A loss says that the archive has more.
   for (let number = lastGeneration + 1; loss === null && number <= newest; number += 1) {
-    if (isVoid(catalog, number)) continue;
+    if (isVoid(catalog.generations, number)) continue;
     if ((await storage.list(logPrefix(number), 1)).length === 0) continue;
     const head = await readHead(storage, { generation: number, number: 1 });
     if (head !== null && (head.kind !== "segment" || head.timeMs > atMs)) continue;

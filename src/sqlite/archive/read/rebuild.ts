@@ -57,22 +57,24 @@ async function* download<Item extends { readonly key: string; readonly maxBytes:
   }
 }
 
-async function fetchBase({ catalog, base }: History, target: RestoreTarget): Promise<void> {
+async function fetchBase({ catalog, base }: History, target: RestoreTarget | null): Promise<void> {
   const chunks = base.chunks.map((chunk, at) => ({
     ...chunk,
     key: chunkKey(base, at),
     // What does not become smaller by compression becomes a little larger.
     maxBytes: chunk.bytes + CHUNK_MARGIN_BYTES,
   }));
-  target.beginFile();
-  for await (const { item, body } of download(catalog.storage, chunks))
-    target.appendFile(decodeChunk(item.key, body, item));
+  target?.beginFile();
+  for await (const { item, body } of download(catalog.storage, chunks)) {
+    const bytes = decodeChunk(item.key, body, item);
+    target?.appendFile(bytes);
+  }
 }
 
 /** @returns the time of the state: it has all commits up to it */
 async function applySegments(
   { history, needed, damage: earlier }: FoundState,
-  target: RestoreTarget,
+  target: RestoreTarget | null,
   atMs: number,
 ): Promise<{ timeMs: number; last: ObjectId }> {
   const { catalog, base, segments } = history;
@@ -87,7 +89,7 @@ async function applySegments(
       if (header.timeMs > atMs && !isAtOrBefore(item, needed)) break;
       // A part at the beginning of the WAL does not say by itself what was in the WAL before it was restarted.
       const follows: boolean = previous === null || isSamePosition(header.previous, previous);
-      if (!follows || !target.appendWal(header, bytes))
+      if (!follows || target?.appendWal(header, bytes) === false)
         failDamaged(item.key, "does not continue the one before it");
       previous = header.end;
       if (!isAtOrBefore(item, base.last)) timeMs = header.timeMs;
@@ -101,7 +103,7 @@ async function applySegments(
     if (timeMs < atMs || !isAtOrBefore(needed, last))
       failUnrestorable([...earlier, damage], isBase ? base.timeMs - 1 : timeMs, catalog);
   }
-  target.endWal();
+  target?.endWal();
   return { timeMs, last };
 }
 
@@ -110,11 +112,12 @@ export type Restored = Awaited<ReturnType<typeof restoreTo>>;
 
 /**
  * Writes a state of the archive. If a base is damaged, an older one and the segments since lead to the same state.
+ * @param target `null` if it is only read
  * @param at a time in the past; `null` for the newest state
  * @throws {AppError} operator if the archive is empty, damaged, or does not reach back to that time
  */
 export async function restoreTo(
-  target: RestoreTarget,
+  target: RestoreTarget | null,
   machine: Machine,
   from: ObjectStorage,
   at: Date | null,
@@ -142,13 +145,6 @@ export async function restoreTo(
   }
 }
 
-const NOWHERE: RestoreTarget = {
-  beginFile() {},
-  appendFile() {},
-  appendWal: () => true,
-  endWal() {},
-};
-
 /** @param slot `null` for anything else that the newest state needs. @returns whether it is missing or damaged */
 export async function isUnreadable(
   storage: ObjectStorage,
@@ -156,7 +152,7 @@ export async function isUnreadable(
   slot: ObjectId | null,
 ): Promise<boolean> {
   try {
-    if (slot === null) await restoreTo(NOWHERE, machine, storage, null);
+    if (slot === null) await restoreTo(null, machine, storage, null);
     else decodeSegment(slot, (await storage.get(slotKey(slot))) ?? failDamaged("it", "is missing"));
     return false;
   } catch (error) {

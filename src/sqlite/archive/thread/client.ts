@@ -6,7 +6,6 @@ import type { ArchiveOptions, ArchiveState } from "../../../domain/archive.ts";
 import type { FileDescriptors } from "../../file/file-watch.ts";
 import { createThread } from "../../file/thread.ts";
 import { ARCHIVE_CAUSE, createWriteState } from "../context.ts";
-import { HEARTBEAT_MS } from "../format.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./service.ts";
 
 /** How long a write waits for the archive. Then it is rejected, and so are later ones immediately, until the archive responds. */
@@ -191,7 +190,7 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
       const unheldMs = clock.monotonicMs() - heldUntilMs;
       // In async mode, a server that has only lost its storage goes on.
       if (!isSync || !settings.standby || unheldMs < 0) return null;
-      return (unheldMs + Math.max(settings.takeoverMs, 2 * HEARTBEAT_MS)) / 1000;
+      return (unheldMs + settings.takeoverMs) / 1000;
     },
     /** Whether this server has taken over, and has everything that the other one had acknowledged. */
     hasAll: () => hasAll,

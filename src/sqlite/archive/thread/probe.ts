@@ -1,10 +1,9 @@
 /** Tries what an archive relies on, before this process follows it or writes to it. */
 import { AppError, fail, messageOf } from "../../../base/error.ts";
-import { withRetries } from "../../../domain/object-storage.ts";
+import { type ObjectStorage, withRetries } from "../../../domain/object-storage.ts";
 import type { ServerContext } from "../context.ts";
 
 const CREATES = 8;
-const MAX_RACES = 3;
 /** Some storages accept one write per second and key. */
 const PAUSE_MS = 1_500;
 
@@ -19,11 +18,13 @@ export async function probe(server: Pick<ServerContext, "storage" | "machine" | 
   const keys: string[] = [];
   const refuse = (problem: string) => fail("operator", `Cannot use ${storage.url}: ${problem}`);
   const sleep = (ms: number) => machine.sleep(ms, signal).then(() => signal.throwIfAborted());
-  const retried = withRetries(storage, { ...machine, sleep });
+  const retry = (calls: ObjectStorage) => withRetries(calls, { ...machine, sleep });
+  const retried = retry(storage);
+  let key = "";
 
-  /** @returns the key of an object that is known to have been created */
-  async function race(left = MAX_RACES): Promise<string> {
-    const key = `probe/${machine.newId()}/1`;
+  /** Creates an object with a new key. @throws {AppError} unavailable unless it is known that one call has created it */
+  async function race(): Promise<void> {
+    key = `probe/${machine.newId()}/1`;
     keys.push(key);
     const create = (_: unknown, at: number) => storage.create(key, new Uint8Array([at]));
     const results = await Promise.allSettled(Array.from({ length: CREATES }, create));
@@ -31,16 +32,13 @@ export async function probe(server: Pick<ServerContext, "storage" | "machine" | 
     const stored = await retried.get(key);
     if (won.some((hasWon, at) => hasWon && at !== stored?.[0]))
       refuse("its conditional writes are not atomic, so two servers could write the archive");
-    if (won.includes(true)) return key;
+    if (won.includes(true)) return;
     const failed = results.find((result) => result.status === "rejected");
-    const reason = failed?.reason ?? new AppError("unavailable", `${key} was not created`);
-    if (reason.code !== "unavailable" || left === 1) throw reason;
-    await sleep(1_000 + 4_000 * machine.random());
-    return race(left - 1);
+    throw failed?.reason ?? new AppError("unavailable", `${key} was not created`);
   }
 
   try {
-    const key = await race();
+    await retry({ ...storage, put: race }).put("probe", new Uint8Array());
     const paused = machine.sleep(PAUSE_MS, signal);
     const other = key.replace(/1$/, "2");
     keys.push(other);

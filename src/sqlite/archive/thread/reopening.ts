@@ -29,23 +29,18 @@ export async function untilOpen<Opened>(
   /** Why the database has to be replaced; `null` if it has not. */
   let diverged: string | null = null;
   for (;;) {
-    let isOpen = false;
-    let superseded: Error | null = null;
+    const opening = Promise.withResolvers<void>();
     const attempt: ArchiveOptions = {
       ...options,
       wasReached,
       // Otherwise the opening fails, and the next one follows the other server.
-      onSuperseded(error) {
-        superseded = error;
-        if (isOpen) onSuperseded(error);
-      },
+      onSuperseded: (error) => void opening.promise.then(() => onSuperseded(error)),
     };
     try {
       if (diverged !== null) replace(diverged);
       diverged = null;
       const opened = await open(attempt);
-      isOpen = true;
-      if (superseded !== null) onSuperseded(superseded);
+      opening.resolve();
       onWaiting(null);
       return opened;
     } catch (error) {

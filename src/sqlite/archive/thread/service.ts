@@ -18,7 +18,7 @@ import { follow } from "../follow/follow.ts";
 import { type CopyStart, ensureDatabase, prepareCopy } from "../follow/prepare.ts";
 import type { DatabaseFiles, Machine } from "../machine.ts";
 import { isUsed } from "../read/catalog.ts";
-import { type Archiver, createArchiver } from "../write/archiver.ts";
+import { createArchiver } from "../write/archiver.ts";
 import type { Continuation } from "../write/generation.ts";
 import { probe } from "./probe.ts";
 
@@ -70,7 +70,7 @@ export function createArchiveService({ machine, openStorage, filesOf, respond }:
   const log: ArchiveLog = (...line) => respond({ type: "log", line });
   const stopping = new AbortController();
   const { signal } = stopping;
-  let archiver: Archiver | null = null;
+  let archiver: ReturnType<typeof createArchiver> | null = null;
   let opened: ReturnType<typeof contextOf> | null = null;
   /** The copy, if another server writes to the archive. */
   let copyStart: CopyStart | null = null;
@@ -84,13 +84,9 @@ export function createArchiveService({ machine, openStorage, filesOf, respond }:
     const onWaiting = (what: string | null) => respond({ type: "waiting", what });
     const server = { files: filesOf(path), storage, machine, signal, log, onWaiting };
     isReached = settings.wasReached ?? settings.wasSuperseded;
-    let probing: Promise<void> | null = null;
+    // What creates the first object runs alone.
     const tryStorage = async () => {
-      if (isReached) return;
-      probing ??= probe(server).finally(() => {
-        probing = null;
-      });
-      await probing;
+      if (!isReached) await probe(server);
       isReached = true;
     };
     const create: ObjectStorage["create"] = (...given) =>

@@ -42,8 +42,6 @@ const SENDING_SHARE = 0.75;
  */
 const AFTER_CHECKPOINT_MS = 100;
 
-export type Archiver = ReturnType<typeof createArchiver>;
-
 /** Ends the current generation, without what the archive does not have. The next one begins with a base. */
 function abandon(archive: Archiving, reason: string): void {
   if (archive.writer === null) return;
@@ -191,8 +189,7 @@ async function start(archive: Archiving, followed: Continuation | null): Promise
 }
 
 async function untilBaseWritten(archive: Archiving): Promise<void> {
-  const lacksBase = () => (archive.writer?.newestBase ?? null) === null;
-  for (let failingMs = 0; lacksBase(); failingMs += POLL_MS) {
+  for (let failingMs = 0; archive.writer?.newestBase == null; failingMs += POLL_MS) {
     archive.signal.throwIfAborted();
     const reason = problemOf(archive);
     if (reason === null) failingMs = 0;

@@ -3,7 +3,7 @@ import { fail } from "../../../base/error.ts";
 import { isOver } from "../context.ts";
 import { createStillness } from "../read/still.ts";
 import { seal, sealerOf } from "./log.ts";
-import { type Archiving, endGeneration, type GenerationWriter, isComplete } from "./segments.ts";
+import { type Archiving, endGeneration, isComplete } from "./segments.ts";
 
 const LOOK_MS = 500;
 /** A write that takes longer hangs. A disk that needs less for each is only slow. */
@@ -12,14 +12,6 @@ const HUNG_MS = 30_000;
 const NO_STANDBY = "no standby whose disk can be written has announced itself";
 const LACKS =
   "the archive lacks acknowledged writes, which `user-api archive promote` would give up";
-
-function hasAll(writer: GenerationWriter): boolean {
-  try {
-    return isComplete(writer);
-  } catch {
-    return false;
-  }
-}
 
 /**
  * Ends the own log, so that a standby takes over without waiting.
@@ -31,7 +23,8 @@ async function handOver(archive: Archiving, number: number, reason: string): Pro
   if (writer === null || writer.heartbeat.standby()?.canWrite !== true)
     return fail("unavailable", `${reason}, and ${NO_STANDBY}`);
   const isAsync = commit === "async";
-  if (isAsync && !hasAll(writer)) fail("unavailable", `${reason}, and ${LACKS}`);
+  const hasAll = !problems.isFailing("reading") && isComplete(writer);
+  if (isAsync && !hasAll) fail("unavailable", `${reason}, and ${LACKS}`);
   if (!writes.close(number)) return false;
   log("warn", "handing over", { reason });
   endGeneration(writer);

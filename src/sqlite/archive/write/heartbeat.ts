@@ -3,20 +3,27 @@
  * without writes would not.
  */
 import { AppError } from "../../../base/error.ts";
+import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ArchiveContext } from "../context.ts";
 import { encodeJson, type Generation, HEARTBEAT_MS, type Heartbeat } from "../format.ts";
-import { generationKey, heartbeatKey } from "../keys.ts";
+import { generationKey, heartbeatKey, slotKey } from "../keys.ts";
 import { findGeneration, orNull, readCatalog, readLog } from "../read/catalog.ts";
 import { createStandbyWatch } from "./announcement.ts";
 import { createRecord, type OwnLog, seal, sealerOf } from "./log.ts";
 
+/** Heartbeats of a server with --standby while another one waits before it takes over. */
+const BEATS_PER_TAKEOVER = 4;
 /** Consecutive looks that must miss an object before it counts as lost. */
 const MISSES_BEFORE_LOSS = 3;
 /** One that takes long does not delay the next: that would look as if the server had ended. */
 const MAX_BEATS = 2;
 
+async function isMissing(storage: ObjectStorage, key: string): Promise<boolean> {
+  return (await storage.get(key, 1)) === null;
+}
+
 /** Writes the seal before this server again, and its record, after an older state of the storage was put back. */
-async function recordAgain(archive: ArchiveContext, own: Generation, ownLog: OwnLog) {
+async function recordAgain(archive: ArchiveContext, own: Generation) {
   const { storage } = archive;
   const { generations } = await readCatalog(storage);
   const before = [...generations.values()].findLast(({ number }) => number < own.number);
@@ -24,7 +31,7 @@ async function recordAgain(archive: ArchiveContext, own: Generation, ownLog: Own
     const { sealFrom } = await readLog(storage, { generation: before.number, number: 1 });
     await seal(storage, sealFrom, sealerOf(archive));
     // Otherwise it may be another place, e.g. because a disk is not mounted.
-  } else if ((await ownLog.findLost(1)) !== null) return;
+  } else if (await isMissing(storage, slotKey({ generation: own.number, number: 1 }))) return;
   await createRecord(storage, own);
 }
 
@@ -37,32 +44,29 @@ export async function startHeartbeat(
   const { storage, problems, machine, takeoverMs, events } = archive;
   const { number, name: writer } = generation;
   const standbys = createStandbyWatch(archive);
-  let intervalMs = HEARTBEAT_MS;
-  /** The shortest one that a standby may know: it waits for two of it, or TAKEOVER_SECONDS. */
-  let knownMs = HEARTBEAT_MS;
+  const fastestMs = archive.standby ? Math.ceil(takeoverMs / BEATS_PER_TAKEOVER) : HEARTBEAT_MS;
+  const intervalMs = Math.min(HEARTBEAT_MS, fastestMs);
   let lookedMs = machine.monotonicMs();
-  const hold = () => events.onHeld(lookedMs + Math.max(takeoverMs, 2 * knownMs));
   let hasBase = generation.parent !== null;
   let sequence = 0;
-  /** The last segment that a look has found. Later ones may exist although the storage was rolled back. */
-  let known = 0;
+  /** The record, or the last segment that a look has found: later ones may exist although the storage was rolled back. */
+  let known = generationKey(number);
   let misses = 0;
   let beats = 0;
   let looking = false;
-  let timer: Disposable | undefined;
 
   /** @param confirmed the last segment that was stored when the look began */
   async function checkForLoss(confirmed: number): Promise<void> {
-    const lost = await ownLog.findLost(known);
-    misses = lost === null ? 0 : misses + 1;
-    if (lost === null) known = confirmed;
+    const isLost = await isMissing(storage, known);
+    misses = isLost ? misses + 1 : 0;
     // It is the same archive, and who starts now needs the record.
-    const isDue = lost === null && sequence % 2 === 0;
+    const isDue = !isLost && sequence % 2 === 0;
     if (isDue && (await orNull(findGeneration(storage, number))) === null)
       await storage.put(generationKey(number), encodeJson(generation));
+    if (!isLost && confirmed > 0) known = slotKey({ generation: number, number: confirmed });
     if (misses < MISSES_BEFORE_LOSS || ownLog.isEnded()) return;
-    await recordAgain(archive, generation, ownLog);
-    const reason = `${lost} is missing: an older state of the storage was put back`;
+    await recordAgain(archive, generation);
+    const reason = `${known} is missing: an older state of the storage was put back`;
     events.onError(new AppError("operator", reason));
   }
 
@@ -72,31 +76,20 @@ export async function startHeartbeat(
     const isSilent = machine.monotonicMs() - lookedMs >= takeoverMs;
     if (isSilent && !(await ownLog.isOpen(via))) return false;
     sequence += 1;
-    if (intervalMs < knownMs) {
-      knownMs = intervalMs;
-      hold();
-    }
     const state = { generation: number, writer, confirmed: ownLog.stored(), sequence, intervalMs };
     // A standby may count from the moment at which it arrives.
     const startedMs = machine.monotonicMs();
     await via.put(heartbeatKey(number), encodeJson({ ...state, hasBase } satisfies Heartbeat));
     if (!(await ownLog.isOpen(via))) return false;
-    if (startedMs >= lookedMs) [knownMs, lookedMs] = [state.intervalMs, startedMs];
-    hold();
+    lookedMs = Math.max(lookedMs, startedMs);
+    events.onHeld(lookedMs + Math.max(takeoverMs, 2 * intervalMs));
     return true;
   }
 
   async function beat(): Promise<void> {
     const confirmed = ownLog.stored();
     if (!(await show())) return;
-    const found = await standbys.look();
-    const isShorter = found < intervalMs;
-    intervalMs = found;
-    if (isShorter && !ownLog.isEnded()) {
-      scheduleNext();
-      // So that a standby waits no longer for a server that is lost soon.
-      await show();
-    }
+    await standbys.look();
     // Looks at the same time would count one failure of the storage more than once.
     if (looking) return;
     looking = true;
@@ -109,13 +102,7 @@ export async function startHeartbeat(
     }
   }
 
-  function scheduleNext(): void {
-    timer?.[Symbol.dispose]();
-    timer = machine.every(intervalMs, () => void next());
-  }
-
   async function next(): Promise<void> {
-    scheduleNext();
     if (beats === MAX_BEATS) return;
     beats += 1;
     try {
@@ -127,8 +114,8 @@ export async function startHeartbeat(
     beats -= 1;
   }
 
-  if (archive.standby && !hasBase) intervalMs = await standbys.look().catch(() => HEARTBEAT_MS);
   await show(archive.opening);
+  const timer = machine.every(intervalMs, () => void next());
   void next();
   return {
     /** @returns the standby that has announced itself; `null` if there is none */
@@ -142,6 +129,6 @@ export async function startHeartbeat(
       hasBase = true;
       return show();
     },
-    [Symbol.dispose]: () => timer?.[Symbol.dispose](),
+    [Symbol.dispose]: timer[Symbol.dispose],
   };
 }

@@ -8,6 +8,7 @@ import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ArchiveContext, ServerContext } from "../context.ts";
 import {
   decodeGeneration,
+  decodeHead,
   encodeJson,
   type Generation,
   HEAD_BYTES,
@@ -17,7 +18,7 @@ import {
   type SegmentHeader,
 } from "../format.ts";
 import { generationKey, type ObjectId, slotKey } from "../keys.ts";
-import { soundHead } from "../read/catalog.ts";
+import { orNull } from "../read/catalog.ts";
 
 type Slots = Pick<ObjectStorage, "get" | "create">;
 
@@ -50,7 +51,7 @@ async function createOrRead(
 /** @returns what is in the slot: the head itself if it was empty; `null` if it is damaged */
 async function createSlot(storage: Slots, head: Head, body = encodeJson(head)) {
   const found = await createOrRead(storage, slotKey(head), body);
-  return found === null ? head : soundHead(head, found);
+  return found === null ? head : orNull(Promise.try(decodeHead, head, found));
 }
 
 /** @returns `null` when the slot has it, perhaps from an earlier call; otherwise who has another one there */
@@ -168,20 +169,10 @@ export function createOwnLog(
         const id = { generation, number };
         const body = await get(slotKey(id), HEAD_BYTES);
         if (body === null) return !isEnded;
-        const found = soundHead(id, body);
+        const found = await orNull(Promise.try(decodeHead, id, body));
         if (found !== null && found.writer !== writer) supersede(holderOf(id, found));
       }
       return !isEnded;
-    },
-    /**
-     * Looks for a segment that the archive has had, and that retention has not deleted.
-     * @param segment 0 for the record of the generation
-     * @returns the key of what is missing; `null` if nothing is
-     */
-    async findLost(segment: number): Promise<string | null> {
-      const key =
-        segment === 0 ? generationKey(generation) : slotKey({ generation, number: segment });
-      return (await storage.get(key, HEAD_BYTES)) === null ? key : null;
     },
     /** Says that this server writes nothing more. Call it when all of its segments are stored. */
     async close(timeMs: number): Promise<void> {

@@ -1,5 +1,5 @@
 /** Deletes what an archive no longer needs: never a record, nor the seal of a log. */
-import type { ObjectStorage } from "../../../domain/object-storage.ts";
+import { mapBounded, type ObjectStorage } from "../../../domain/object-storage.ts";
 import {
   baseKey,
   chunkPrefix,
@@ -16,42 +16,42 @@ const INTERVAL_MS = 60 * 60 * 1000;
 /** Maximum number of keys that S3 lists per request. */
 const LIST_LIMIT = 1000;
 
-/** Lists the keys before this one page by page: a server can write a million objects in a day. */
-async function* listBefore(storage: ObjectStorage, prefix: string, end: string) {
+/**
+ * Deletes the keys before this one page by page: a server can write a million objects in a day.
+ * @param select which of a page; by default all
+ */
+async function removeBefore(
+  storage: ObjectStorage,
+  prefix: string,
+  end: string,
+  select = async (keys: string[]) => keys,
+): Promise<void> {
   for (let after = ""; ; ) {
     const keys = (await storage.list(prefix, LIST_LIMIT, after)).map(({ key }) => key);
     const expired = keys.filter((key) => key < end);
-    yield expired;
+    await storage.remove(await select(expired));
     if (expired.length < LIST_LIMIT) return;
     after = keys.at(-1) ?? "";
   }
-}
-
-async function removeBefore(storage: ObjectStorage, prefix: string, end: string): Promise<void> {
-  for await (const keys of listBefore(storage, prefix, end)) await storage.remove(keys);
-}
-
-/** @returns the slots of one log that may be deleted: not the seal, nor what may be one because nothing else is left */
-async function withoutSeal(storage: ObjectStorage, slots: readonly ObjectId[]) {
-  const [slot] = slots;
-  if (slot === undefined || slots.length === 1) return [];
-  const { previousEnd } = await readGeneration(storage, slot.generation + 1);
-  return slots.filter(({ number }) => number !== previousEnd + 1);
 }
 
 /**
  * Deletes the slots before this one, except the seal of each log: a server that was suspended since could create that slot
  * again, and acknowledge what nobody can restore.
  */
-async function removeSlots(storage: ObjectStorage, first: ObjectId): Promise<void> {
-  for await (const keys of listBefore(storage, prefixes.log, slotKey(first))) {
+function removeSlots(storage: ObjectStorage, first: ObjectId): Promise<void> {
+  return removeBefore(storage, prefixes.log, slotKey(first), async (keys) => {
     const slots = keys.map((key) => parseKey(key)).filter((slot) => slot !== null);
-    for (const own of Map.groupBy(slots, ({ generation }) => generation).values()) {
-      const isFirst = own[0]?.generation === first.generation;
-      const removed = isFirst ? own : await withoutSeal(storage, own);
-      await storage.remove(removed.map(slotKey));
-    }
-  }
+    const logs = Map.groupBy(slots, ({ generation }) => generation);
+    const removed = await mapBounded([...logs], async ([generation, own]) => {
+      if (generation === first.generation) return own;
+      // It may be the seal, because nothing else is left.
+      if (own.length === 1) return [];
+      const { previousEnd } = await readGeneration(storage, generation + 1);
+      return own.filter(({ number }) => number !== previousEnd + 1);
+    });
+    return removed.flat().map(slotKey);
+  });
 }
 
 /**

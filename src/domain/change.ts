@@ -17,12 +17,12 @@ import {
 } from "../base/schema.ts";
 import { Order, OrderStatus, orderStatuses } from "./order.ts";
 import { type Page, type PageMemory, pageQuery } from "./page.ts";
-import type { Author } from "./record.ts";
+import type { Author, JsonText } from "./record.ts";
 import type { ClientId } from "./token.ts";
 import { User } from "./user.ts";
 
 /** In the order of their codes: the first one is stored as 1. Only append. */
-export const changeTypes = [
+const changeTypes = [
   "user.created",
   "user.updated",
   "user.deleted",
@@ -142,8 +142,20 @@ export function changeOf(type: ChangeType, record: ChangedRecord, author: Author
   };
 }
 
-/** A change before it has its place in the sequence, by the same names in every database. */
-export type NewChange = ReturnType<typeof changeOf>;
+/** By the same names in every database. `created_at` is in milliseconds since the Unix epoch. */
+export type StoredChange = ReturnType<typeof changeOf> &
+  Readonly<Record<"id" | "created_at", number>>;
+
+/** @param record the user or order as JSON; by default, the change has none */
+export function changeJson(change: StoredChange, record?: string): JsonText<Change> {
+  const { id, type, record_id, version, status, token, created_at } = change;
+  const statusJson = status === null ? "null" : `"${orderStatuses[status - 1]}"`;
+  return (
+    `{"id":${id},"type":"${changeTypes[type - 1]}","record_id":${record_id},` +
+    `"version":${version},"status":${statusJson},"token":${JSON.stringify(token)},` +
+    `"created_at":"${new Date(created_at).toISOString()}"${record === undefined ? "" : `,"record":${record}`}}`
+  );
+}
 
 /** The feed. The stores of users and orders, and imports, add each change in the transaction that makes it. */
 export interface ChangeStore {

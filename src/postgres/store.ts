@@ -1,13 +1,11 @@
 import { redactPassword } from "../base/database-url.ts";
-import { fail } from "../base/error.ts";
 import { createWriteProbe } from "../base/write-probe.ts";
 import type { Store, StoreOptions } from "../domain/store.ts";
 import { createContext } from "./engine/context.ts";
-import { type Database, longTransaction } from "./server/connection.ts";
+import { BATCH_LOCK_TIMEOUT_MS, type Database, longTransaction } from "./server/connection.ts";
 import { sqlState } from "./server/errors.ts";
 import type { Placement } from "./server/placement.ts";
 import { requireAllRows } from "./server/trust.ts";
-import { watchChanges } from "./tables/change-watch.ts";
 import { createChangeStore } from "./tables/changes.ts";
 import { deleteExpiredKeys } from "./tables/idempotency.ts";
 import { createNumbering } from "./tables/numbering.ts";
@@ -22,9 +20,6 @@ import { createBulkStores } from "./whole/import.ts";
 const SIZE_TIMEOUT_MS = 1_000;
 
 const DISK_FULL = "53100";
-const FORBIDDEN = "42501";
-/** How long a full disk counts as full after a failed write, without the right to create temporary tables. */
-const FULL_MS = 60_000;
 
 /**
  * The function is in PL/pgSQL, as `number_changes`: a session that cannot load it fails the test. The sequence is missing
@@ -36,14 +31,8 @@ const probeWrite = ({ orderIds }: Placement) => `
   where feed_origin() is not null
     and (select last_value from ${orderIds}) > 0
 `;
-/**
- * Creates a file, because the update above fits into the page that is there, and other writes may not. A temporary table
- * would use another disk if the server has one for them.
- */
-const probeSpace = `
-  set local temp_tablespaces = '';
-  create temporary table user_api_probe on commit drop as select 1 as one
-`;
+/** Creates files, because the update above fits into the page that is there, and other writes may not. It has no rows. */
+const probeSpace = "truncate feed_lock";
 const replaceResults = "update idempotency_keys set record = $2::text where user_id = $1::bigint";
 const databaseSize = "select pg_catalog.pg_database_size(pg_catalog.current_database()) as bytes";
 
@@ -53,22 +42,18 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   const numberChanges = createNumbering(db, readOnly);
   const context = createContext({ db, placement, now });
   const probe = probeWrite(placement);
-  let fullMs: number | null = null;
+  let isFull = false;
   db.onError((error) => {
-    if (sqlState(error) === DISK_FULL) fullMs = performance.now();
+    if (sqlState(error) === DISK_FULL) isFull = true;
   });
 
   async function write(): Promise<void> {
     await db.run("write", (session) => session.all(probe, now().toISOString()));
-    if (fullMs === null) return;
-    try {
-      await db.run("write", (session) => session.script(probeSpace), { transaction: true });
-    } catch (error) {
-      if (sqlState(error) !== FORBIDDEN) throw error;
-      // Only the next write shows whether there is space, so one must be let through at some time.
-      if (performance.now() - fullMs < FULL_MS) fail("unavailable", "the database disk is full");
-    }
-    fullMs = null;
+    if (!isFull) return;
+    // It is full again if this finds no space, and not for ever if it fails by something else.
+    isFull = false;
+    const limits = { lockTimeoutMs: BATCH_LOCK_TIMEOUT_MS };
+    await db.run("write", (session) => session.script(probeSpace), limits);
   }
 
   let databaseBytes = 0;
@@ -78,7 +63,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
     orders: createOrderStore(context),
     bulk: createBulkStores(context),
     tokens: createTokenStore(context),
-    changes: createChangeStore(context, numberChanges, watchChanges(db, numberChanges)),
+    changes: createChangeStore(context, numberChanges),
     checkUsable: createWriteProbe(async () => {
       await db.run("read", requireAllRows);
       if (readOnly) await numberChanges();

@@ -10,7 +10,7 @@ import { connect } from "../../src/postgres/server/connection.ts";
 import { sqlState } from "../../src/postgres/server/errors.ts";
 import { createOrderStore } from "../../src/postgres/tables/orders.ts";
 import { createUserStore } from "../../src/postgres/tables/users.ts";
-import { distributePostgres } from "../../src/postgres/whole/distribute.ts";
+import { distributePostgres } from "../../src/postgres/whole/migrate.ts";
 import {
   all,
   newUser,

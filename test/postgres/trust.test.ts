@@ -59,16 +59,4 @@ describe.if(cluster !== null)("a database of another role", () => {
     const { cause } = await expectRejection(world.store.checkUsable(), "unavailable");
     expect(`${cause}`).toContain("row-level security hides rows");
   });
-
-  test("is not healthy after its disk was full, also without the right to create temporary tables", async () => {
-    await using world = await makeRoles();
-    await world.run(`
-      do $$ begin execute format('revoke temporary on database %I from public', current_database()); end $$;
-      create function full_disk() returns trigger language plpgsql as $$
-      begin raise exception 'no space' using errcode = '53100'; end $$;
-      create trigger full_disk before insert on users execute function full_disk();
-    `);
-    await expectRejection(newUser(world.store), "unavailable");
-    await expectRejection(world.store.checkUsable(), "unavailable", /disk is full/);
-  });
 });

@@ -76,27 +76,15 @@ function take<Item, Result>(queue: BatchQueue<Item, Result>): readonly Waiting<I
   return [...batch];
 }
 
-function release<Item, Result>({ options, busyKeys }: BatchQueue<Item, Result>, item: Item): void {
-  for (const key of options.conflictKeysOf?.(item) ?? []) busyKeys.delete(key);
-}
-
-async function settle<Item, Result>(
-  queue: BatchQueue<Item, Result>,
-  { item, resolve }: Waiting<Item, Result>,
-  result: MaybePromise<Result>,
-): Promise<void> {
-  resolve(result);
-  await Promise.allSettled([result]);
-  release(queue, item);
-  startSoon(queue);
-}
-
 async function runOrSplit<Item, Result>(
   { run, splitsOn }: BatchOptions<Item, Result>,
   items: readonly Item[],
 ): Promise<readonly MaybePromise<Result>[]> {
   try {
-    return await run(items);
+    const results = await run(items);
+    // A missing result rejects the whole batch.
+    itemAt(results, items.length - 1);
+    return results;
   } catch (error) {
     if (items.length === 1 || splitsOn?.(error) !== true) throw error;
     return items.map(async (item) => itemAt(await run([item]), 0));
@@ -109,18 +97,18 @@ async function runBatch<Item, Result>(
 ): Promise<void> {
   queue.running += 1;
   queue.newestMs = performance.now();
-  try {
-    const items = batch.map(({ item }) => item);
-    const results = await runOrSplit(queue.options, items);
-    // Before the first is settled, so that a missing result rejects the whole batch.
-    const pairs = batch.map((ended, at) => [ended, itemAt(results, at)] as const);
-    for (const [ended, result] of pairs) void settle(queue, ended, result);
-  } catch (error) {
-    for (const { item, reject } of batch) {
-      reject(error);
-      release(queue, item);
-    }
+  const { options, busyKeys } = queue;
+  const items = batch.map(({ item }) => item);
+  const running = runOrSplit(options, items);
+  for (const [at, { item, resolve }] of batch.entries()) {
+    const result = running.then((results) => itemAt(results, at));
+    resolve(result);
+    void Promise.allSettled([result]).then(() => {
+      for (const key of options.conflictKeysOf?.(item) ?? []) busyKeys.delete(key);
+      startSoon(queue);
+    });
   }
+  await Promise.allSettled([running]);
   queue.running -= 1;
   // After a turn, in which the clients of this batch send their next requests. Otherwise two halves of the clients
   // would alternate, in batches of half the size.

@@ -30,11 +30,12 @@ function sharesOf(connections: number): Readonly<Record<Kind, number>> {
 function withTimeout<Result>(
   work: Promise<Result>,
   timeoutMs: number,
+  problem: string,
   onTimeout: () => void,
 ): Promise<Result> {
   const { promise, resolve, reject } = Promise.withResolvers<Result>();
   const timer = setTimeout(() => {
-    reject(new AppError("unavailable", "the database does not respond"));
+    reject(new AppError("unavailable", `the database ${problem}`));
     onTimeout();
   }, timeoutMs);
   work.then(resolve, reject).finally(() => clearTimeout(timer));
@@ -93,18 +94,13 @@ function start(queues: Queues, { kind, turn, begin }: Work): void {
 
 /** Starts now if it can. Then none of its kind waits: `release` starts the first that can. */
 async function acquire(queues: Queues, kind: Kind, client: string, timeoutMs: number) {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const { promise, resolve: begin } = Promise.withResolvers<void>();
   const turn = Math.max(queues.turn, (queues.turns.get(client) ?? 0) + 1);
   if (kind === "list") queues.turns.set(client, turn);
-  const work: Work = { kind, turn, begin: resolve };
+  const work: Work = { kind, turn, begin };
   if (canStart(queues, kind)) return start(queues, work);
   queues.waiting.add(work);
-  const timer = setTimeout(() => {
-    queues.waiting.delete(work);
-    reject(new AppError("unavailable", "the database is busy"));
-  }, timeoutMs);
-  await promise;
-  clearTimeout(timer);
+  await withTimeout(promise, timeoutMs, "is busy", () => queues.waiting.delete(work));
 }
 
 function release(queues: Queues, kind: Kind): void {
@@ -140,7 +136,7 @@ export function createConnectionQueues(options: {
       result.then(end, end);
       return timeoutMs === Number.POSITIVE_INFINITY
         ? result
-        : withTimeout(result, timeoutMs, () => onTimeout?.(result));
+        : withTimeout(result, timeoutMs, "does not respond", () => onTimeout?.(result));
     },
     shares: queues.shares,
     async idle(): Promise<void> {

@@ -183,7 +183,6 @@ export function connect(
     if (isReadOnly(error)) void pool.leaveReadOnly();
     for (const listener of errorListeners) listener(error);
   };
-  const closing = new AbortController();
 
   function begin<Result>(
     kind: Kind,
@@ -207,7 +206,6 @@ export function connect(
 
   async function close(): Promise<void> {
     await Promise.race([queues.idle(), Bun.sleep(CLOSE_MS)]);
-    closing.abort();
     await pool.close();
   }
 
@@ -240,7 +238,5 @@ export function connect(
     onError: (listener: (error: unknown) => void) => void errorListeners.push(listener),
     close,
     [Symbol.asyncDispose]: close,
-    /** Aborted when `close` begins to close the connections. */
-    closing: closing.signal,
   };
 }

@@ -1,13 +1,7 @@
 /** Where orders are. On one server they are in one table; citus.ts has what is different on several. */
-import type { CopyRow } from "../../domain/copy.ts";
 import type { Order } from "../../domain/order.ts";
 import type { RecordTable, RecordText } from "../../domain/record.ts";
 import { type Filters, type Session, type Settings, selectWhere } from "./connection.ts";
-
-/** Checks one section of a database. @returns its findings, one phrase each */
-export type Find = (session: Session) => Promise<readonly string[]>;
-
-export type Section = readonly [name: string, find: Find];
 
 export interface Placement {
   readonly settings: Settings;
@@ -32,15 +26,14 @@ export interface Placement {
     columns: string,
     filters: Filters,
   ) => Promise<readonly RecordText<Order>[]>;
-  /** Writes what another table has of orders that are copied. */
-  readonly alsoCopy: (session: Session, orders: readonly CopyRow[]) => Promise<void>;
   /** Statements at the beginning of a transaction that writes many rows of several tables. */
   readonly beforeCopy: readonly string[];
   /** Statements at the beginning of other transactions that write. If there are none, a batch need not be one. */
   readonly beforeWrite: readonly string[];
   /** The largest offset of a list of all orders; `null` for no limit. With one, no statement reads several pages of orders. */
   readonly maxOffset: number | null;
-  readonly sections: readonly Section[];
+  /** Sections of `check`: names, and statements that return problems. */
+  readonly checks: readonly (readonly [section: string, problems: string])[];
 }
 
 export function sequenceOf(table: string, { orderIds }: Placement): string {
@@ -57,9 +50,8 @@ export const oneServer: Placement = {
   // So that the parameter has a type.
   ofUsers: "$3::bigint[] is not null",
   findOrders: (session, columns, filters) => selectWhere(session, columns, "orders", filters),
-  async alsoCopy() {},
   beforeCopy: [],
   beforeWrite: [],
   maxOffset: null,
-  sections: [],
+  checks: [],
 };

@@ -17,9 +17,9 @@ const timing = {
   runningMs: 1_000,
 };
 
-/** Whether the server runs a statement of this process for long. Servers behind a pooler share their name. */
-const isRunning = `
-  select pg_catalog.count(*) > 0 as running
+/** Whether the server runs no statement of this process for long. Servers behind a pooler share their name. */
+const runsNone = `
+  select pg_catalog.count(*) = 0 as answer
   from pg_catalog.pg_stat_activity
   where datname = pg_catalog.current_database()
     and application_name = pg_catalog.current_setting('application_name')
@@ -29,15 +29,10 @@ const isRunning = `
 `;
 
 const isWritable = `
-  select pg_catalog.current_setting('transaction_read_only') = 'off' as writable
+  select pg_catalog.current_setting('transaction_read_only') = 'off' as answer
 `;
 
-/** Replacements in a row, soon after one another, because of an endpoint that leads to a standby by turns. */
-const MAX_IN_ROW = 20;
-/** From then on, the time between two of them doubles up to this. */
-const MAX_WRITABLE_INTERVAL_MS = 30_000;
-
-/** How long the statements on replaced connections may go on. */
+/** How long the statements on replaced connections may go on, and the next ones are kept: the endpoint may change by turns. */
 const END_S = 5;
 
 /** @param open opens connections; `max` is their number, by default that of the URL */
@@ -50,27 +45,28 @@ export function createPool(
   let replacedMs = Number.NEGATIVE_INFINITY;
   let overdue = 0;
   let checking = false;
-  let writableMs = Number.NEGATIVE_INFINITY;
-  let inRow = 0;
+  let askMs = Number.NEGATIVE_INFINITY;
   let closed = false;
 
-  /** @returns the row of a statement on a new connection; `null` if the server does not answer */
-  async function ask<Row>(statement: string, ...values: number[]): Promise<Row | null> {
+  /** @returns the answer of a statement on a new connection; false if the server does not answer */
+  async function ask(statement: string, ...values: number[]): Promise<boolean> {
     try {
       const fresh = open(1);
-      const answer: Promise<Row[]> = fresh.unsafe(statement, values);
+      const answer: Promise<{ answer: boolean }[]> = fresh.unsafe(statement, values);
       const timeout = Bun.sleep(checkTimeoutMs).then(() => []);
       const [row] = await Promise.race([answer, timeout]).finally(() => {
         fresh.close({ timeout: 0 }).catch(() => {});
       });
-      return row ?? null;
+      return row?.answer ?? false;
     } catch {
-      return null;
+      return false;
     }
   }
 
   /** @param endS how long the pending statements may go on, in seconds. Then they reject on their own */
   function replace(endS: number): void {
+    // Meanwhile: the new connections would stay open.
+    if (closed) return;
     const old = sql;
     sql = open();
     replacedMs = nowMs();
@@ -81,9 +77,8 @@ export function createPool(
     checking = true;
     while (overdue > 0 && !closed) {
       const mayReplace = nowMs() - replacedMs >= replaceIntervalMs;
-      const found = mayReplace ? await ask<{ running: boolean }>(isRunning, runningMs) : null;
-      // The overdue statements are lost. It may have been closed meanwhile: the new connections would stay open.
-      if (found?.running === false && !closed) replace(0);
+      // Then the overdue statements are lost.
+      if (mayReplace && (await ask(runsNone, runningMs))) replace(0);
       await Bun.sleep(checkIntervalMs);
     }
     checking = false;
@@ -101,16 +96,11 @@ export function createPool(
     },
     /** Replaces the connections if new ones lead to a server that takes writes. Call it when a write is rejected. */
     async leaveReadOnly(): Promise<void> {
-      const askedMs = nowMs();
-      const longerMs = writableIntervalMs * 2 ** Math.max(0, inRow - MAX_IN_ROW);
-      const intervalMs = Math.min(longerMs, MAX_WRITABLE_INTERVAL_MS);
-      if (askedMs - writableMs < intervalMs) return;
-      writableMs = Number.POSITIVE_INFINITY;
-      const found = await ask<{ writable: boolean }>(isWritable);
-      writableMs = nowMs();
-      if (found?.writable !== true || closed) return;
-      inRow = askedMs - replacedMs < 2 * intervalMs ? inRow + 1 : 0;
-      replace(END_S);
+      if (nowMs() < askMs) return;
+      askMs = Number.POSITIVE_INFINITY;
+      const isFound = await ask(isWritable);
+      askMs = nowMs() + (isFound ? END_S * 1_000 : writableIntervalMs);
+      if (isFound) replace(END_S);
     },
     /** Waits for no statements: a server that hangs would not end them. */
     close(): Promise<void> {

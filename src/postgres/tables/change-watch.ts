@@ -14,46 +14,40 @@ export function watchChanges(db: Database, numberChanges: NumberChanges): Change
   let seen = "";
   let checkedMs = 0;
   let timer: Timer | undefined;
-  let dueMs = Number.POSITIVE_INFINITY;
+  let polling: Timer | undefined;
 
   async function check(): Promise<void> {
+    clearTimeout(timer);
     timer = undefined;
-    dueMs = Number.POSITIVE_INFINITY;
     checkedMs = performance.now();
     try {
       const { feed, last, isBehind } = await numberChanges();
       if (isBehind) checkIn(0);
       const state = `${feed} ${last}`;
-      if (state !== seen) {
-        seen = state;
-        for (const listener of [...listeners]) listener();
-      }
+      if (state === seen) return;
+      seen = state;
+      for (const listener of [...listeners]) listener();
     } catch {
       // The database is unreachable. The next check, or the next read, numbers what this one did not.
     }
-    if (listeners.size > 0) checkIn(POLL_MS);
   }
 
   function checkIn(delayMs: number): void {
-    const ms = performance.now() + delayMs;
-    if (db.closing.aborted || dueMs <= ms) return;
-    clearTimeout(timer);
-    dueMs = ms;
-    timer = setTimeout(check, delayMs);
+    timer ??= setTimeout(check, delayMs).unref();
   }
 
   db.onWrite(() => {
     if (listeners.size === 0) checkIn(NUMBER_INTERVAL_MS);
     else checkIn(Math.max(0, checkedMs + CHECK_INTERVAL_MS - performance.now()));
   });
-  db.closing.addEventListener("abort", () => clearTimeout(timer));
 
   return (listener) => {
     listeners.add(listener);
-    checkIn(POLL_MS);
+    if (listeners.size === 1) polling = setInterval(check, POLL_MS);
     return {
       [Symbol.dispose]() {
         listeners.delete(listener);
+        if (listeners.size === 0) clearInterval(polling);
       },
     };
   };

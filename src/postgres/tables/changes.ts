@@ -1,46 +1,33 @@
 import {
-  type Change,
   type ChangePage,
   type ChangeQuery,
   type ChangeStore,
-  changeTypes,
+  changeJson,
+  LAST_OF_USERS,
   requireKept,
+  type StoredChange,
 } from "../../domain/change.ts";
-import { orderStatuses } from "../../domain/order.ts";
 import { type JsonRow, joinRecords, LARGE_PAGE_BYTES, type PageMemory } from "../../domain/page.ts";
-import { jsonText } from "../../domain/record.ts";
 import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createSingleFlight } from "../engine/single-flight.ts";
 import type { Session } from "../server/connection.ts";
+import { watchChanges } from "./change-watch.ts";
 import { readWithin } from "./lists.ts";
 import { type FeedStatus, feedStatus, lockFeed, type NumberChanges } from "./numbering.ts";
 import { findOrders } from "./orders.ts";
-import { arrayOf } from "./outbox.ts";
 import { findUsers } from "./users.ts";
 
 /** So many records of any size are less than a page. */
 const recordsPerStatement = (maxBytes: number) => (maxBytes > LARGE_PAGE_BYTES ? 50 : 4);
 const DELETE_BATCH_SIZE = 10_000;
 
-const changeJson = `
-  pg_catalog.format(
-    '{"id":%s,"type":"%s","record_id":%s,"version":%s,"status":%s,"token":%s,"created_at":"%s"}',
-    id, (${arrayOf(changeTypes)})[type], record_id, version,
-    coalesce('"' || (${arrayOf(orderStatuses)})[status] || '"', 'null'),
-    coalesce(pg_catalog.to_json(token)::text, 'null'),
-    pg_catalog.to_char(
-      timestamp 'epoch' + created_at::float8 * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
-    )
-  )
-`;
-
 /** Not from a place before the first change: deleted rows can stay for as long as any snapshot. */
 export const selectPage = `
-  select status.*, page.records
+  select status.*, page.changes
   from (${feedStatus}) as status
   cross join lateral (
-    select pg_catalog.string_agg(${changeJson}, ',' order by id) as records
+    select coalesce(pg_catalog.json_agg(row order by id), '[]') as changes
     from (
       select *
       from changes
@@ -51,10 +38,8 @@ export const selectPage = `
   ) as page
 `;
 
-interface PageRow extends FeedStatus {
-  /** Comma-separated JSON; `null` if the page is empty. */
-  readonly records: string | null;
-}
+type FoundPage = FeedStatus & { readonly changes: readonly StoredChange[] };
+type PageRow = FeedStatus & Pick<ChangePage, "records">;
 
 /** Parameters: a time in milliseconds, and the maximum number of changes. The feed is locked. */
 const deleteBatch = `
@@ -94,19 +79,20 @@ const deleteBatch = `
 function pageOf(query: ChangeQuery, { feed, first, last, records }: PageRow): ChangePage {
   const state = { feed, first, last };
   requireKept(query, state);
-  return { ...state, total: last - first + 1, records: records ?? "", nextAfter: null };
+  return { ...state, total: last - first + 1, records, nextAfter: null };
 }
 
 export function createChangeStore(
   { db, placement }: StoreContext,
   numberChanges: NumberChanges,
-  subscribe: ChangeStore["subscribe"],
 ): ChangeStore {
   const share = createSingleFlight<ChangePage>();
 
-  async function addRecords(session: Session, changes: readonly Change[]): Promise<JsonRow[]> {
-    const isOfUser = ({ type }: Change) => type.startsWith("user.");
-    const idsOf = (some: readonly Change[]) => [...new Set(some.map(({ record_id }) => record_id))];
+  async function addRecords(session: Session, changes: readonly StoredChange[]) {
+    const isOfUser = ({ type }: StoredChange) => type <= LAST_OF_USERS;
+    const idsOf = (some: readonly StoredChange[]) => [
+      ...new Set(some.map(({ record_id }) => record_id)),
+    ];
     const users = await findUsers(session, idsOf(changes.filter(isOfUser)));
     const ofOrders = changes.filter((change) => !isOfUser(change));
     const orders = await findOrders(session, placement, idsOf(ofOrders));
@@ -114,7 +100,7 @@ export function createChangeStore(
     const orderTexts = new Map(orders.map(({ id, json }) => [id, json]));
     return changes.map((change) => {
       const record = (isOfUser(change) ? userTexts : orderTexts).get(change.record_id) ?? "null";
-      return { id: change.id, json: `${jsonText(change).slice(0, -1)},"record":${record}}` };
+      return { id: change.id, json: changeJson(change, record) };
     });
   }
 
@@ -122,9 +108,10 @@ export function createChangeStore(
     const { after = null, offset, limit } = query;
     const withRecords = query.include === "record";
     const readPage = async (session: Session, maxBytes: number): Promise<PageRow> => {
-      const page = itemAt(await session.all<PageRow>(selectPage, after, offset, limit), 0);
-      if (!withRecords) return page;
-      const changes: readonly Change[] = JSON.parse(`[${page.records ?? ""}]`);
+      const found = await session.all<FoundPage>(selectPage, after, offset, limit);
+      const { changes, ...status } = itemAt(found, 0);
+      if (!withRecords)
+        return { ...status, records: changes.map((change) => changeJson(change)).join(",") };
       const rows: JsonRow[] = [];
       let records = "";
       const step = recordsPerStatement(maxBytes);
@@ -133,7 +120,7 @@ export function createChangeStore(
         // It fails as soon as the page is too large.
         ({ records } = joinRecords(rows, limit, () => maxBytes));
       }
-      return { ...page, records };
+      return { ...status, records };
     };
     // Without records, they are small.
     const work = readWithin(memory, client, withRecords ? limit : 0, readPage);
@@ -154,7 +141,7 @@ export function createChangeStore(
     list: (query, client, memory) =>
       share(JSON.stringify([query, client]), () => readNumbered(query, client, memory)),
 
-    subscribe,
+    subscribe: watchChanges(db, numberChanges),
 
     async deleteExpired(before) {
       if ((await numberChanges()).isBehind) return true;

@@ -37,7 +37,7 @@ export function whenUnnumbered(state: string): readonly [string, string] {
   ];
 }
 
-export const arrayOf = (names: readonly string[]): string => `array['${names.join("', '")}']`;
+const arrayOf = (names: readonly string[]): string => `array['${names.join("', '")}']`;
 
 export const statusCodeOf = (status: string): string =>
   `pg_catalog.array_position(${arrayOf(orderStatuses)}, ${status})`;

@@ -52,8 +52,6 @@ interface StatementParts {
   readonly type: ChangeType;
   readonly write: string;
   readonly values: ColumnTypes;
-  readonly returning?: string;
-  readonly version?: string;
   readonly also?: string;
 }
 
@@ -63,7 +61,7 @@ interface StatementParts {
  */
 function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords {
   const { table, type, values, also } = parts;
-  const { returning = `${table}.id`, version = "input.version + 1" } = parts;
+  const version = type === "user.deleted" ? "input.version" : "input.version + 1";
   const { ofUsers } = table === "orders" ? placement : oneServer;
   const status = "status" in values ? statusCodeOf("input.status") : "null";
   const statement = `
@@ -78,7 +76,7 @@ function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords
           and ${ofUsers}
           and ${table}.id = input.id
           and ${table}.version = input.version
-        returning ${returning}
+        returning ${table}.${also === undefined ? "id" : "*"}
       ),
       ${also === undefined ? "" : `${also},`}
       noted as (
@@ -146,7 +144,6 @@ export function prepareUpdate<Edit>(
     type,
     values,
     write: "delete from orders using input",
-    returning: "orders.*",
     also: `${insertMoved(values)}, ${index}`,
   });
   return async (session, writes, time) => {
@@ -168,7 +165,6 @@ export function prepareRemoveUsers(placement: Placement): WriteRecords {
     type: "user.deleted",
     write: "delete from users using input",
     values: {},
-    version: "input.version",
   });
   return async (session, writes, time) => {
     const removed = await remove(session, writes, time);

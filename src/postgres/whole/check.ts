@@ -7,10 +7,14 @@ import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
 import type { Session } from "../server/connection.ts";
 import { sqlState } from "../server/errors.ts";
-import type { Find, Placement, Section } from "../server/placement.ts";
+import type { Placement } from "../server/placement.ts";
 import { recordJson } from "../tables/columns.ts";
 import { allChanges, statusCodeOf, totalOf, totals } from "../tables/outbox.ts";
 import { findLateId } from "./rows.ts";
+
+/** Checks one section of a database. @returns its findings, one phrase each */
+type Find = (session: Session) => Promise<readonly string[]>;
+type Section = readonly [name: string, find: Find];
 
 const MAX_FINDINGS = 10;
 
@@ -117,7 +121,7 @@ const changesBehind = `
 function sectionsOf(placement: Placement): readonly Section[] {
   return [
     ["the totals", findMiscounted],
-    ...placement.sections,
+    ...placement.checks.map(([name, problems]): Section => [name, findBy(problems)]),
     ["the totals of orders against their items", findBy(miscountedOrders)],
     ["the references between rows", findBy(orphans)],
     ["the size of users", findLarge("users", User)],

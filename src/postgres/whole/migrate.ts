@@ -1,8 +1,11 @@
+import { redactPassword } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
 import { requireCurrent, requireSupported } from "../../base/schema-version.ts";
-import type { StoreOptions } from "../../domain/store.ts";
+import { orderStatuses } from "../../domain/order.ts";
+import type { DistributeStore, StoreOptions } from "../../domain/store.ts";
+import { itemAt } from "../engine/batch.ts";
 import tables from "../migrations/0001_tables.sql" with { type: "text" };
-import { countWorkers, distribute, severalServers } from "../server/citus.ts";
+import { countWorkers, distribute, severalServers, truncateLocalData } from "../server/citus.ts";
 import {
   type ConnectOptions,
   connect,
@@ -10,9 +13,10 @@ import {
   longTransaction,
   type Session,
 } from "../server/connection.ts";
-import { isRolledBack, sqlState } from "../server/errors.ts";
+import { describePostgresError, isRolledBack, sqlState } from "../server/errors.ts";
 import { oneServer, type Placement } from "../server/placement.ts";
 import { requireTrusted } from "../server/trust.ts";
+import { totalOf } from "../tables/outbox.ts";
 
 /** Citus passes the text of a query on to its workers, which accept only one statement. */
 function splitStatements(script: string): readonly string[] {
@@ -36,10 +40,16 @@ const hasTable = (names: string) =>
   `exists (select from pg_catalog.pg_class where relname in (${names}) and pg_catalog.pg_table_is_visible(oid))`;
 const serverInfo = `
   select
-    pg_catalog.current_setting('server_version_num')::integer as version,
-    pg_catalog.current_setting('server_encoding') as encoding,
-    ${hasTable("'user_api'")} as ours,
-    ${hasTable("'users', 'orders'")} as taken
+    ours,
+    case
+      when version < 150000 then 'PostgreSQL 15 or newer is required'
+      when encoding <> 'UTF8' then pg_catalog.format('the encoding of the database is %s, but must be UTF8', encoding)
+      when ${hasTable("'users', 'orders'")} and not ours then 'the database contains tables of another application'
+    end as problem
+  from (values (
+    pg_catalog.current_setting('server_version_num')::integer, pg_catalog.current_setting('server_encoding'),
+    ${hasTable("'user_api'")}
+  )) as server (version, encoding, ours)
 `;
 const schemaInfo = `
   select schema_version, oldest_version, pg_catalog.to_regclass('order_index') is not null as is_distributed
@@ -57,29 +67,19 @@ const LOCK_TIMEOUT_MS = 60_000;
 /** Another process has created the tables meanwhile: a unique violation in a catalog, or a table, or its type, that exists. */
 const ALREADY_CREATED = /^(23505|42P07|42710)$/;
 
-interface Schema {
-  readonly schema_version: number;
+const noSchema = {
+  schema_version: 0,
   /** Number of migrations that a program must know to use the schema. */
-  readonly oldest_version: number;
-  readonly is_distributed: boolean;
-}
-
-const noSchema: Schema = { schema_version: 0, oldest_version: 0, is_distributed: false };
+  oldest_version: 0,
+  is_distributed: false,
+};
+type Schema = Readonly<typeof noSchema>;
 
 /** @throws {AppError} operator if the program cannot use this database */
-export async function findSchema(session: Session): Promise<Schema> {
-  const [server] = await session.all<{
-    version: number;
-    encoding: string;
-    ours: boolean;
-    taken: boolean;
-  }>(serverInfo);
-  if (server === undefined || server.version < 150_000)
-    fail("operator", "PostgreSQL 15 or newer is required");
-  const { encoding, ours, taken } = server;
-  if (encoding !== "UTF8")
-    fail("operator", `the encoding of the database is ${encoding}, but must be UTF8`);
-  if (!ours && taken) fail("operator", "the database contains tables of another application");
+async function findSchema(session: Session): Promise<Schema> {
+  type Server = { readonly ours: boolean; readonly problem: string | null };
+  const { ours, problem } = itemAt(await session.all<Server>(serverInfo), 0);
+  if (problem !== null) fail("operator", problem);
   await requireTrusted(session);
   return (ours ? await session.first<Schema>(schemaInfo) : null) ?? noSchema;
 }
@@ -136,3 +136,39 @@ export async function openMigrated(
     throw error;
   }
 }
+
+/** It waits no longer for transactions that use the tables: meanwhile, requests wait behind it. */
+const distributeOptions = { ...longTransaction, lockTimeoutMs: 10_000 };
+
+/** With `user_api`, which every process reads first: one that starts meanwhile must wait. */
+const lockTables = "lock table user_api, orders, users in access exclusive mode";
+
+const countOrders = `select (${totalOf(...orderStatuses)})::bigint as orders`;
+
+export const distributePostgres: DistributeStore = async (databaseUrl, onStart) => {
+  const name = redactPassword(databaseUrl);
+  await using db = connect({ databaseUrl });
+  const isDistributed = async (session: Session) => (await findSchema(session)).is_distributed;
+  let attempt = `Cannot distribute ${name}`;
+  try {
+    const wasDistributed = await db.run("background", isDistributed);
+    if (!wasDistributed) {
+      const workers = await db.run("background", countWorkers);
+      if (workers === 0)
+        fail("operator", "it needs the extension citus, and workers in pg_dist_node");
+      const count = (session: Session) => session.first<{ orders: number }>(countOrders);
+      onStart((await db.run("background", count))?.orders ?? 0, workers);
+      const lockAndDistribute = async (session: Session) => {
+        await session.script(lockTables);
+        // Another process may have done it meanwhile.
+        if (!(await isDistributed(session))) await distribute(session);
+      };
+      await db.run("background", lockAndDistribute, distributeOptions);
+    }
+    attempt = `Distributed ${name}, but cannot free the disk space of its rows on the coordinator`;
+    await db.run("background", (session) => session.script(truncateLocalData), distributeOptions);
+    return !wasDistributed;
+  } catch (error) {
+    throw describePostgresError(attempt, error);
+  }
+};

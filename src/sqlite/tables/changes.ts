@@ -1,40 +1,24 @@
 import type { Database } from "bun:sqlite";
 import { fail } from "../../base/error.ts";
 import {
-  type Change,
   type ChangeQuery,
   type ChangeStore,
+  changeJson,
   changeOf,
-  changeTypes,
   type Feed,
   LAST_OF_USERS,
-  type NewChange,
   requireKept,
+  type StoredChange,
   startOf,
 } from "../../domain/change.ts";
-import { Order, orderStatuses } from "../../domain/order.ts";
+import { Order } from "../../domain/order.ts";
 import type { JsonRow } from "../../domain/page.ts";
-import type { JsonText } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
 import type { ChangeWatch } from "../engine/change-watch.ts";
 import { createList, type ListRows, prepareText, type StoreContext } from "./records.ts";
 
 /** Maximum number of changes deleted per transaction, which takes a few milliseconds. */
 const DELETE_BATCH_SIZE = 2000;
-
-/** `created_at` is in milliseconds since the Unix epoch. */
-type StoredChange = NewChange & { readonly id: number; readonly created_at: number };
-
-/** @param record the user or order as JSON; by default, the change has none */
-function changeJson(change: StoredChange, record?: string): JsonText<Change> {
-  const { id, type, record_id, version, status, token, created_at } = change;
-  const statusJson = status === null ? "null" : `"${orderStatuses[status - 1]}"`;
-  return (
-    `{"id":${id},"type":"${changeTypes[type - 1]}","record_id":${record_id},` +
-    `"version":${version},"status":${statusJson},"token":${JSON.stringify(token)},` +
-    `"created_at":"${new Date(created_at).toISOString()}"${record === undefined ? "" : `,"record":${record}`}}`
-  );
-}
 
 export function prepareNoteChange(db: Database, now: () => Date): StoreContext["noteChange"] {
   // Parameters by position, which take half of the time.

@@ -82,6 +82,20 @@ test.each([
       "row 9 of orders is larger than 65536 bytes of JSON",
     ],
   ],
+  [
+    "another program has written JSON that is malformed, of another type or JSON5",
+    `update users set metadata = '{' where id = 8;
+    update orders set items = 'null' where id = 9;
+    update orders set metadata = '{a:1}' where id = 10;
+    insert into idempotency_keys (owner, key, fingerprint, record, created_at)
+    values ('o', 'k', 'f', '[]', '${time}')`,
+    [
+      "metadata of row 8 of users is not a JSON object",
+      "items of row 9 of orders is not a JSON array",
+      "metadata of row 10 of orders is not a JSON object",
+      "record of row 1 of idempotency_keys is not a JSON object",
+    ],
+  ],
 ])("check reports it when %s", async (_what, sql, findings) => {
   expect(await findingsAfter(sql)).toEqual(expect.arrayContaining(findings));
 });

@@ -32,7 +32,6 @@ afterAll(() => {
 const badTimes = ["null", "'t'", `'2026-11-20T18:57:03.120"'`, "'2026-11-20T18:57:03Z'"];
 const badTotals = ["null", "-1", "9007199254740992", "0.5", "'a'"];
 const badReferences = ["''", `'${"a".repeat(256)}'`, "'taken'"];
-const badMetadata = ["null", "'[]'", "'null'", "'{'", "''", "'{a:1}'"];
 
 /** Values that a column rejects. Each is set in all rows, so two of them cannot have one that must be unique. */
 const rejected: [string, string, string[]][] = [
@@ -41,13 +40,13 @@ const rejected: [string, string, string[]][] = [
   ["users", "name", ["''", `'${"a".repeat(201)}'`]],
   ["orders", "user_id", ["null", "9", "'a'", "1.5"]],
   ["orders", "currency", ["null", "'EU'", "'EURO'", "'eur'", `'E"R'`]],
-  ["orders", "items", ["null", "'{}'", "'['", "'null'", "'[1,]'"]],
+  ["orders", "items", ["null"]],
   ["orders", "total", badTotals],
   ["orders", "refunded", badTotals],
   ["orders", "status", ["null", "'open'", "'Pending'", "''"]],
   ...["users", "orders"].flatMap((table): typeof rejected => [
     [table, "reference", badReferences],
-    [table, "metadata", badMetadata],
+    [table, "metadata", ["null"]],
     [table, "version", ["null", "0", "'a'", "1.5"]],
     [table, "created_at", badTimes],
     [table, "updated_at", badTimes],
@@ -58,7 +57,7 @@ const rejected: [string, string, string[]][] = [
   ["idempotency_keys", "owner", ["null"]],
   ["idempotency_keys", "key", ["null", "''", `'${"a".repeat(256)}'`]],
   ["idempotency_keys", "fingerprint", ["null"]],
-  ["idempotency_keys", "record", ["null", "'[]'", "'{'"]],
+  ["idempotency_keys", "record", ["null"]],
   ["buckets", "level", ["null", "-1", "4", "'a'"]],
   ["buckets", "bucket", ["null", "-1"]],
   ["buckets", "ids", ["null", "-1"]],

@@ -28,7 +28,7 @@ export async function makeDatabase(directory: TemporaryDirectory): Promise<strin
 /** A statement after which a row of such a database breaks a constraint. */
 export const breakConstraint = `
   pragma ignore_check_constraints = on;
-  update users set metadata = '[1]' where id = 2;
+  update users set name = '' where id = 2;
 `;
 
 export async function untilDraft({ path, at }: TemporaryDirectory): Promise<string> {

@@ -121,6 +121,16 @@ function findMiscounts(list: CountedList): Find {
   return (db) => finds.values().flatMap((find) => find(db));
 }
 
+/** `json_type` alone accepts JSON5. */
+function findMalformed(table: string, column: string, type: "array" | "object"): Section {
+  const find = findBy(`
+    select format('${column} of row %d of ${table} is not a JSON ${type}', rowid) as problem
+    from ${table}
+    where not json_valid(${column}) or json_type(${column}) <> '${type}'
+  `);
+  return [`the JSON of ${table}`, find];
+}
+
 function findLarge(table: RecordTable, record: Schema): Find {
   return (db) =>
     findBy(`
@@ -200,6 +210,10 @@ const sections: readonly Section[] = [
   ["the references between rows", findOrphans],
   ["the last ids", findWrongSequences],
   ...storedLists.map((list): Section => [`the totals of ${list}`, findMiscounts(list)]),
+  findMalformed("users", "metadata", "object"),
+  findMalformed("orders", "items", "array"),
+  findMalformed("orders", "metadata", "object"),
+  findMalformed("idempotency_keys", "record", "object"),
   ["the size of users", findLarge("users", User)],
   ["the size of orders", findLarge("orders", Order)],
   ["the totals of orders against their items", findWrongTotals],

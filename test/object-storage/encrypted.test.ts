@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { encrypted } from "../../src/object-storage/encrypted.ts";
 import { restoreToFile } from "../../src/sqlite/disk/restored-file.ts";
-import { contentOf, makeArchive, openDatabase, writeSegments } from "../sqlite/archive/archived.ts";
+import { contentOf, makeArchive, openDatabase } from "../sqlite/archive/archived.ts";
 import { expectRejection, expectThrown } from "../support/expect-error.ts";
 import { bytes, text } from "./contract.ts";
 import { createMemoryStorage } from "./memory.ts";
@@ -63,7 +63,7 @@ test("a database is restored from an encrypted archive, in which nothing of it c
   const storage = encrypted(archive.storage, { ARCHIVE_KEY });
   await using server = await archive.start({ storage });
   server.db.run("insert into t (content) values (?)", [secret]);
-  await writeSegments(server, 3);
+  await server.write(3);
   for (const { key } of await archive.storage.list("")) {
     const body = Buffer.from(await archive.body(key));
     for (const plain of [secret, '"generation"']) expect(body.includes(plain)).toBeFalse();

@@ -7,6 +7,7 @@ import { migrate, migrations } from "../../src/postgres/whole/migrate.ts";
 import { newUser, orderFields, parsed, setFields } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { listed } from "../support/listed.ts";
+import { databaseOf } from "./instance.ts";
 import { type Harness, makeHarness, test } from "./postgres-harness.ts";
 
 function change(
@@ -19,8 +20,6 @@ function change(
 function expectNotOpened(world: Harness, problem: RegExp, databaseUrl = world.url) {
   return expectRejection(world.open({ databaseUrl }), "operator", problem);
 }
-
-const nameOf = ({ url }: Harness) => new URL(url).pathname.slice(1);
 
 const allSettings = `
   select name, setting
@@ -69,7 +68,7 @@ test("open gives each process another name and its settings, apart from servers 
 test("open sets what the role has after the statements of docs/scaling-out.md", async (world) => {
   const page = await Bun.file(`${import.meta.dir}/../../docs/scaling-out.md`).text();
   const statements = page.match(/^alter role ann in database user_api set .*$/gm) ?? [];
-  const target = `alter role ${new URL(world.url).username} in database ${nameOf(world)} `;
+  const target = `alter role ${new URL(world.url).username} in database ${databaseOf(world.url)} `;
   for (const statement of statements) {
     await world.run(statement.replace("alter role ann in database user_api ", target));
   }
@@ -100,7 +99,7 @@ test("open warns about settings that a pooler has rejected and the role does not
   expect(await warningsOf("prepare=false")).toEqual([role]);
   // Not that all processes should only read.
   expect(await warningsOf("prepare=false", "serve-read-only")).toEqual([role]);
-  await world.run(`alter database ${nameOf(world)} set synchronous_commit = off`);
+  await world.run(`alter database ${databaseOf(world.url)} set synchronous_commit = off`);
   const danger =
     "synchronous_commit is off in PostgreSQL: writes that were acknowledged can be lost";
   expect(await warningsOf("prepare=false")).toEqual([danger, role]);
@@ -115,7 +114,7 @@ test("open rejects a database that is empty when create is false, has tables of 
   expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
   await world.run("create table users (id integer)");
   await expectNotOpened(world, /the database contains tables of another application$/);
-  const latin = `${nameOf(world)}_latin`;
+  const latin = `${databaseOf(world.url)}_latin`;
   const locale = "encoding latin1 template template0 lc_collate 'C' lc_ctype 'C'";
   await world.run(`create database ${latin} ${locale}`);
   const databaseUrl = world.url.replace("?", "_latin?");
@@ -169,7 +168,7 @@ test("open uses the database in the URL when PGDATABASE names another", async (w
 
 for (const parameters of ["", "&prepare=false"])
   test(`integers are exact when the database rounds floating point, with "${parameters}"`, async (world) => {
-    await world.run(`alter database ${nameOf(world)} set extra_float_digits = -3`);
+    await world.run(`alter database ${databaseOf(world.url)} set extra_float_digits = -3`);
     const store = await world.open({ databaseUrl: world.url + parameters });
     const { id } = await newUser(store);
     const total = 2 ** 53 - 1;
@@ -189,25 +188,29 @@ for (const parameters of ["", "&prepare=false"])
 const CURRENT = migrations.length;
 const extended = [...migrations, ["create table later (id integer primary key)"]];
 
-const versionOf = ({ run }: Harness) => run<object>("select schema_version from user_api");
-
-test("migrate migrates an older schema once, and reports the versions, when servers start at the same time", async (world) => {
+test("migrate migrates an older schema once, in a server that writes, and reports the versions, unless a statement fails", async (world) => {
+  for (const [mode, create] of [
+    ["serve-read-only", false],
+    ["read", false],
+    ["write", true],
+    ["write", false],
+  ] as const) {
+    const opening = migrate(world.connect(), { mode, create }, extended);
+    await expectRejection(opening, "operator", /run `user-api migrate` on this database/);
+  }
   const reported: [from: number, to: number][] = [];
   const onMigration = (from: number, to: number) => reported.push([from, to]);
-  const start = () =>
-    migrate(world.connect(), { create: true, mode: "serve", onMigration }, extended);
+  const start = (all = extended) =>
+    migrate(world.connect(), { create: true, mode: "serve", onMigration }, all);
+  await expect(start([...extended, ["select 1 / 0"]])).rejects.toThrow("division by zero");
+  const version = () => world.run<object>("select schema_version from user_api");
+  expect([await version(), reported]).toEqual([[{ schema_version: CURRENT }], []]);
+  expect(await world.run("select to_regclass('later') as later")).toEqual([{ later: null }]);
+  // At the same time.
   await Promise.all([start(), start()]);
   expect(reported).toEqual([[CURRENT, CURRENT + 1]]);
-  expect(await versionOf(world)).toEqual([{ schema_version: CURRENT + 1 }]);
+  expect(await version()).toEqual([{ schema_version: CURRENT + 1 }]);
   expect(await world.run("select from later")).toEqual([]);
-});
-
-test("migrate changes nothing when a statement of a migration fails", async (world) => {
-  const failing = [...extended, ["select 1 / 0"]];
-  const migrating = migrate(world.connect(), { create: true, mode: "serve" }, failing);
-  await expect(migrating).rejects.toThrow("division by zero");
-  expect(await versionOf(world)).toEqual([{ schema_version: CURRENT }]);
-  expect(await world.run("select to_regclass('later') as later")).toEqual([{ later: null }]);
 });
 
 test("migrate creates the tables once, and reports it, when commands start at the same time and others hold advisory locks", async () => {
@@ -218,17 +221,4 @@ test("migrate creates the tables once, and reports it, when commands start at th
   const start = () => world.open({ create: true, mode: "write", onMigration });
   await Promise.all([start(), start(), start()]);
   expect(reported).toEqual([[0, CURRENT]]);
-});
-
-test("migrate rejects an older schema, and does not change it, when a server only reads it, or a command opens it", async (world) => {
-  for (const [mode, create] of [
-    ["serve-read-only", false],
-    ["read", false],
-    ["write", true],
-    ["write", false],
-  ] as const) {
-    const opening = migrate(world.connect(), { mode, create }, extended);
-    await expectRejection(opening, "operator", /run `user-api migrate` on this database/);
-  }
-  expect(await versionOf(world)).toEqual([{ schema_version: CURRENT }]);
 });

@@ -4,12 +4,9 @@ import { describe, expect, test } from "bun:test";
 import { SQL } from "bun";
 import type { Store } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { createContext } from "../../src/postgres/engine/context.ts";
 import { severalServers } from "../../src/postgres/server/citus.ts";
 import { connect } from "../../src/postgres/server/connection.ts";
 import { sqlState } from "../../src/postgres/server/errors.ts";
-import { createOrderStore } from "../../src/postgres/tables/orders.ts";
-import { createUserStore } from "../../src/postgres/tables/users.ts";
 import { distributePostgres } from "../../src/postgres/whole/migrate.ts";
 import {
   all,
@@ -73,10 +70,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
   test("users and orders ask as few shards of Citus as documented", async () => {
     const databaseUrl = await takeCitusDatabase();
     const real = connect({ databaseUrl });
-    const { db, sent } = recordStatements(real);
-    const context = createContext({ db, placement: severalServers, now: () => new Date() });
-    const users = createUserStore(context);
-    const orders = createOrderStore(context);
+    const { users, orders, sent } = recordStatements(real, undefined, severalServers);
 
     /** @returns the number of shards that each statement asks; 0 if the coordinator performs it alone */
     async function tasksOf(...operations: unknown[]): Promise<number[]> {

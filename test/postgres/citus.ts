@@ -2,11 +2,11 @@
  * Databases on the Citus cluster of TEST_CITUS_URL, which names one with the extension and all nodes. Creating the
  * tables takes seconds, so databases are kept and emptied. Only one process at a time can use them.
  */
-import { SQL } from "bun";
 import type { StoreOptions } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { storeOptions, withStore } from "../support/open-store.ts";
-import { runOn } from "./instance.ts";
+import { emptyFeed } from "./cluster.ts";
+import { databaseOf, holdOn, runOn } from "./instance.ts";
 
 const emptyTables = [
   "delete from orders",
@@ -16,8 +16,7 @@ const emptyTables = [
   "delete from tokens",
   "delete from change_outbox",
   "delete from changes",
-  `update change_feed
-    set first = 1, last = 0, last_xid = 0, xid = txid_current(), next_xid = 0, open_xids = '{}', totals = '{0,0,0,0,0,0}'`,
+  emptyFeed,
   "select setval('users_id_seq', 1, false), setval('order_numbers', 1, false), setval('tokens_id_seq', 1, false)",
 ];
 
@@ -66,7 +65,7 @@ function databaseUrlOf(name: string): string {
 /** A new database with the extension, whose workers are not added yet. */
 export async function makePlainDatabase() {
   const nodes = await nodesOf(`${citusUrl}`);
-  const name = `${new URL(`${citusUrl}`).pathname.slice(1)}_plain`;
+  const name = `${databaseOf(`${citusUrl}`)}_plain`;
   await createDatabase(name, nodes);
   const databaseUrl = databaseUrlOf(name);
   return {
@@ -84,7 +83,7 @@ const usedNames = new Set<string>();
 /** @returns the DATABASE_URL of an empty database, until it is released */
 export async function takeCitusDatabase(): Promise<string> {
   if (citusUrl === null) throw new Error("TEST_CITUS_URL is not set");
-  const base = new URL(citusUrl).pathname.slice(1);
+  const base = databaseOf(citusUrl);
   let name = base;
   for (let number = 2; usedNames.has(name); number += 1) name = `${base}_${number}`;
   usedNames.add(name);
@@ -102,7 +101,7 @@ export async function takeCitusDatabase(): Promise<string> {
 }
 
 export function releaseCitusDatabase(databaseUrl: string): void {
-  usedNames.delete(new URL(databaseUrl).pathname.slice(1));
+  usedNames.delete(databaseOf(databaseUrl));
 }
 
 export async function openCitusStore(options: Partial<StoreOptions> = {}) {
@@ -124,13 +123,9 @@ export async function lockUserOnWorkers(databaseUrl: string, id: number) {
     databaseUrl,
     "select shard_name::text as name from citus_shards where table_name = 'users'::regclass limit 1",
   );
-  const connections: SQL[] = [];
-  for (const worker of (await nodesOf(databaseUrl)).slice(1)) {
-    const sql = new SQL(urlOf(databaseUrl, worker), { max: 1 });
-    await sql.unsafe(`begin; select from ${shard?.name} where id = ${id} for update`);
-    connections.push(sql);
-  }
-  return async () => {
-    for (const sql of connections) await sql.close({ timeout: 0 });
-  };
+  const locks = new AsyncDisposableStack();
+  const lock = `select from ${shard?.name} where id = ${id} for update`;
+  for (const worker of (await nodesOf(databaseUrl)).slice(1))
+    locks.use(await holdOn(urlOf(databaseUrl, worker), lock));
+  return () => locks.disposeAsync();
 }

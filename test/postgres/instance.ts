@@ -142,6 +142,24 @@ export async function runOn<Row>(url: string | URL, ...statements: string[]): Pr
   }
 }
 
+/** Runs a statement in a transaction that stays open until it is committed or disposed of. */
+export async function holdOn(url: string | URL, statement: string) {
+  const sql = new SQL(url, { max: 1 });
+  await sql.unsafe(`begin; ${statement}`);
+  return {
+    async commit() {
+      await sql.unsafe("commit");
+      await sql.close();
+    },
+    [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }),
+  };
+}
+
+/** @returns the name of the database in a URL */
+export function databaseOf(url: string | URL): string {
+  return new URL(url).pathname.slice(1);
+}
+
 export function isResponding(url: string): Promise<boolean> {
   return runOn(url, "select 1").then(
     () => true,

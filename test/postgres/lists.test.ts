@@ -1,11 +1,6 @@
 // Pages: how much of the database they read, at any depth.
 import { expect } from "bun:test";
 import type { OrderQuery } from "../../src/domain/order.ts";
-import type { Sort } from "../../src/domain/page.ts";
-import { createContext } from "../../src/postgres/engine/context.ts";
-import { oneServer } from "../../src/postgres/server/placement.ts";
-import { createOrderStore } from "../../src/postgres/tables/orders.ts";
-import { createUserStore } from "../../src/postgres/tables/users.ts";
 import { orderFields } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { cluster, expectPages, recordStatements, storedTime, test } from "./postgres-harness.ts";
@@ -13,7 +8,6 @@ import { cluster, expectPages, recordStatements, storedTime, test } from "./post
 const RECORDS = 20_000;
 const LIMIT = 20;
 const DEEP = RECORDS - 2_000;
-const sorts: readonly Sort[] = ["id", "-id"];
 
 /** The first orders are delivered, the next ones paid, and the last ones pending, as in a shop that delivers. */
 const DELIVERED = 14_000;
@@ -65,11 +59,8 @@ test("pages read about their own rows, whatever the filter, the order, the limit
   await world.run(fill);
   await world.run("vacuum analyze");
   const opened = world.connect(world.urlWith("max=1"));
-  const { db, sent } = recordStatements(opened);
-  const context = createContext({ db, placement: oneServer, now: () => new Date() });
-  const users = createUserStore(context);
-  const orders = createOrderStore(context);
-  const pages = sorts.flatMap((sort) =>
+  const { users, orders, sent } = recordStatements(opened);
+  const pages = (["id", "-id"] as const).flatMap((sort) =>
     [LIMIT, 100].flatMap((limit) => places.map((place) => ({ limit, sort, ...place }))),
   );
   for (const query of pages) {

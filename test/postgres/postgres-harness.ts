@@ -1,8 +1,8 @@
 /** For tests with PostgreSQL: stores on a database of their own, and direct access to that database. */
 import { test as bunTest, expect } from "bun:test";
-import { SQL } from "bun";
 import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
+import { createContext } from "../../src/postgres/engine/context.ts";
 import {
   connect,
   type Database,
@@ -10,9 +10,12 @@ import {
   type Value,
 } from "../../src/postgres/server/connection.ts";
 import { oneServer } from "../../src/postgres/server/placement.ts";
+import { createOrderStore } from "../../src/postgres/tables/orders.ts";
+import { createTokenStore } from "../../src/postgres/tables/tokens.ts";
+import { createUserStore } from "../../src/postgres/tables/users.ts";
 import { storeOptions, untilConnected } from "../support/open-store.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
-import { runOn } from "./instance.ts";
+import { holdOn, runOn } from "./instance.ts";
 
 export const cluster: Cluster | null = await findCluster();
 
@@ -81,29 +84,32 @@ export async function expectPages(
 
 /**
  * @param before is called before each statement
- * @returns the database, and the statements that are sent with values
+ * @returns stores, and the statements that they send with values
  */
 export function recordStatements(
   opened: Database,
-  before?: (statement: string) => Promise<unknown> | undefined,
+  before?: (statement: string, values: readonly Value[]) => Promise<unknown> | undefined,
+  placement = oneServer,
 ) {
   const sent: { statement: string; values: readonly Value[] }[] = [];
   const record = (session: Session): Session => ({
     ...session,
     async all(statement, ...values) {
       sent.push({ statement, values });
-      await before?.(statement);
+      await before?.(statement, values);
       return session.all(statement, ...values);
     },
     async first(statement, ...values) {
       sent.push({ statement, values });
-      await before?.(statement);
+      await before?.(statement, values);
       return session.first(statement, ...values);
     },
   });
   const run: Database["run"] = (kind, work, options) =>
     opened.run(kind, (session) => work(record(session)), options);
-  return { db: { ...opened, run }, sent };
+  const context = createContext({ db: { ...opened, run }, placement, now: () => new Date() });
+  const users = createUserStore(context);
+  return { users, orders: createOrderStore(context), tokens: createTokenStore(context), sent };
 }
 
 export type Harness = Awaited<ReturnType<typeof makeHarness>>;
@@ -137,18 +143,7 @@ export async function makeHarness(empty = false) {
       return db;
     },
 
-    /** Runs a statement in a transaction that stays open until it is committed or disposed of. */
-    async hold(statement: string) {
-      const sql = new SQL(url, { max: 1 });
-      await sql.unsafe(`begin; ${statement}`);
-      return {
-        async commit() {
-          await sql.unsafe("commit");
-          await sql.close();
-        },
-        [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }),
-      };
-    },
+    hold: (statement: string) => holdOn(url, statement),
 
     async untilWaiting(connections = 1) {
       while ((await run(waitingBackends)).length < connections) await Bun.sleep(5);

@@ -2,14 +2,11 @@
 import { expect } from "bun:test";
 import { AppError } from "../../src/base/error.ts";
 import type { UserStore } from "../../src/domain/user.ts";
-import { createContext } from "../../src/postgres/engine/context.ts";
 import { sqlState } from "../../src/postgres/server/errors.ts";
-import { oneServer } from "../../src/postgres/server/placement.ts";
-import { createUserStore } from "../../src/postgres/tables/users.ts";
 import { newUser, orderFields, outcomesOf, rename, userFields } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { ifMatch } from "../support/preconditions.ts";
-import { runOn } from "./instance.ts";
+import { databaseOf, runOn } from "./instance.ts";
 import {
   cluster,
   deleteUser,
@@ -25,20 +22,19 @@ const keyOf = (key: string | number) => ({ owner: "a", key: `${key}`, fingerprin
 /** Connections report what they have done when they are closed. */
 async function statisticOf({ url }: Harness, name: "deadlocks" | "xact_rollback") {
   await cluster?.disconnect(url);
-  const database = new URL(url).pathname.slice(1);
-  const select = `select ${name}::integer as value from pg_stat_database where datname = '${database}'`;
+  const select = `select ${name}::integer as value from pg_stat_database where datname = '${databaseOf(url)}'`;
   return (await runOn<{ value: number }>(`${cluster?.url}`, select))[0]?.value;
 }
 
 /** @returns users of another replica, which does work before its first statement with this text */
 function usersBefore(world: Harness, text: string, work: () => Promise<unknown>): UserStore {
   let isFirst = true;
-  const { db } = recordStatements(world.connect(), (statement) => {
+  const { users } = recordStatements(world.connect(), (statement) => {
     if (!statement.includes(text) || !isFirst) return;
     isFirst = false;
     return work();
   });
-  return createUserStore(createContext({ db, placement: oneServer, now: () => new Date() }));
+  return users;
 }
 
 test("creates of one turn share a commit, and take no id when they fail", async (world) => {

@@ -67,13 +67,9 @@ ${preparing ?? ""}
   writeFileSync(settings, text);
   const command = asNobody([program ?? "", settings]);
   const watcher = startWatcher(runAndRemove, directory, ...command);
-  const through = (database: string) => {
-    const changed = new URL(database);
-    changed.host = `127.0.0.1:${port}`;
-    changed.search = "";
-    if (preparing === undefined) changed.searchParams.set("prepare", "false");
-    return changed.href;
-  };
+  const search = preparing === undefined ? "prepare=false" : "";
+  const through = (database: string) =>
+    Object.assign(new URL(database), { host: `127.0.0.1:${port}`, search }).href;
   while (!(await isResponding(through(url)))) await Bun.sleep(10);
   return {
     through,

@@ -99,8 +99,7 @@ test.each(
   operations.flatMap(([what, run]) => changes.map((change) => [what, ...change, run] as const)),
 )(
   "%s fails with the change, not with damage, when the database was %s meanwhile",
-  async (...row) => {
-    const [, , change, run] = row;
+  async (_what, _how, change, run) => {
     using directory = makeDirectory();
     const path = await makeDatabase(directory);
     await using store = await openToRead(path);

@@ -46,7 +46,7 @@ test("backUp writes a complete copy, of all that was acknowledged, while the dat
   expect(await totalOf(copy)).toBe(3);
 });
 
-const failures: readonly [string, (path: string, copy: string) => void, string][] = [
+test.each<[string, (path: string, copy: string) => void, string]>([
   [
     "the WAL of another database is next to it",
     (_, copy) => writeFileSync(`${copy}-wal`, "precious"),
@@ -62,10 +62,7 @@ const failures: readonly [string, (path: string, copy: string) => void, string][
     (path) => runSql(path, breakConstraint),
     "CHECK constraint failed in users",
   ],
-];
-
-test.each(failures)("backUp fails and changes no file when %s", async (...row) => {
-  const [, prepare, why] = row;
+])("backUp fails and changes no file when %s", async (_what, prepare, why) => {
   using directory = makeDirectory();
   using target = makeDirectory();
   const path = await makeDatabase(directory);

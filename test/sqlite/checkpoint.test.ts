@@ -34,14 +34,9 @@ test("write waits for a checkpoint of a long log, which starts again then, and r
 function makeCheckpoints() {
   const made = makeWriter();
   const checkpoints = createCheckpointer(made.db, made.files);
-  let last = 0;
   return {
     ...made,
     checkpoints,
-    add(bytes: number) {
-      last += 1;
-      made.insert(last, bytes);
-    },
     [Symbol.dispose]() {
       checkpoints.close();
       made[Symbol.dispose]();

@@ -1,28 +1,25 @@
 // The constraints of the tables, which hold even if a check of the input is missing.
 import { Database } from "bun:sqlite";
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { openDatabase } from "./open-database.ts";
 
 const directory = makeDirectory();
 const path = directory.at("a.db");
-let db: Database;
 
 /** Two users, orders and tokens, a key, and a count. */
-beforeAll(async () => {
-  const store = await openDatabase(path);
-  const { id } = await newUser(store);
-  await store.users.create(userFields(), { owner: "a", key: "a", fingerprint: "a" });
-  for (const name of ["a", "b"]) {
-    await store.orders.create(orderFields(id), null);
-    await store.tokens.create({ hash: name.repeat(64), name, scope: "write", expires_at: null });
-  }
-  await store.close();
-  db = new Database(path);
-  db.run("pragma foreign_keys = on");
-  db.run("insert into buckets (list, level, bucket, ids) values ('a', 0, 0, 0)");
-});
+const store = await openDatabase(path);
+const { id } = await newUser(store);
+await store.users.create(userFields(), { owner: "a", key: "a", fingerprint: "a" });
+for (const name of ["a", "b"]) {
+  await store.orders.create(orderFields(id), null);
+  await store.tokens.create({ hash: name.repeat(64), name, scope: "write", expires_at: null });
+}
+await store.close();
+const db = new Database(path);
+db.run("pragma foreign_keys = on");
+db.run("insert into buckets (list, level, bucket, ids) values ('a', 0, 0, 0)");
 afterAll(() => {
   db.close();
   directory[Symbol.dispose]();

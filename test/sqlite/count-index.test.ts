@@ -1,9 +1,8 @@
 // The counts that locate a page, on tables large enough to use every level of buckets.
 import { Database } from "bun:sqlite";
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { type OrderStatus, orderStatuses } from "../../src/domain/order.ts";
-import type { Store } from "../../src/domain/store.ts";
 import { expectPage } from "../contract/expect-page.ts";
 import { newUser, orderFields, time } from "../contract/open.ts";
 import { makeDirectory } from "../support/directory.ts";
@@ -17,31 +16,27 @@ const ORDERS = 5000;
 
 const directory = makeDirectory();
 const path = directory.at("a.db");
-let store: Store;
-let db: Database;
 
 const some = (count: number) =>
   `with recursive n (id) as (select 1 union all select id + 1 from n where id < ${count})`;
 
-beforeAll(async () => {
-  await (await openDatabase(path)).close();
-  db = new Database(path, { strict: true });
-  db.run("pragma foreign_keys = on");
-  db.run(`
-    insert into users (email, email_key, name, metadata, version, created_at, updated_at)
-    ${some(USERS)}
-    select id || '@b.cd', id || '@b.cd', null, '{}', 1, '${time}', '${time}'
-    from n
-  `);
-  db.run(`
-    insert into orders (user_id, currency, items, total, status, metadata, version, created_at,
-      updated_at)
-    ${some(ORDERS)}
-    select 1, 'EUR', '[]', 0, 'pending', '{}', 1, '${time}', '${time}'
-    from n
-  `);
-  store = await openDatabase(path);
-});
+await (await openDatabase(path)).close();
+const db = new Database(path, { strict: true });
+db.run("pragma foreign_keys = on");
+db.run(`
+  insert into users (email, email_key, name, metadata, version, created_at, updated_at)
+  ${some(USERS)}
+  select id || '@b.cd', id || '@b.cd', null, '{}', 1, '${time}', '${time}'
+  from n
+`);
+db.run(`
+  insert into orders (user_id, currency, items, total, status, metadata, version, created_at,
+    updated_at)
+  ${some(ORDERS)}
+  select 1, 'EUR', '[]', 0, 'pending', '{}', 1, '${time}', '${time}'
+  from n
+`);
+const store = await openDatabase(path);
 afterAll(async () => {
   await store.close();
   db.close();

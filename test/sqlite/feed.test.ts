@@ -89,20 +89,16 @@ test("a restored database and a copy have the changes, and new feeds", async () 
   }
 });
 
-/** Ways to put an older state in the place of the database. Each gets its path. */
-const replacements: readonly [string, (path: string, older: string) => void][] = [
-  ["is written over it", (path, older) => copyFileSync(older, path)],
-  ["is moved to its place", (path, older) => renameSync(older, path)],
-];
-
-test.each(replacements)("a new feed starts when an older copy of the file %s", async (...row) => {
-  const [, replace] = row;
+test.each([
+  ["is written over it", copyFileSync],
+  ["is moved to its place", renameSync],
+] as const)("a new feed starts when an older copy of the file %s", async (_how, replace) => {
   using directory = makeDirectory();
   const { path, feed } = await makeServed(directory);
   const older = directory.at("older.db");
   copyFileSync(path, older);
   expect(await serve(path)).toBe(feed);
-  replace(path, older);
+  replace(older, path);
   const started = await serve(path);
   expect(started).not.toBe(feed);
   // It is not the same again, and it continues.

@@ -15,16 +15,13 @@ import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { openDatabase, query } from "./open-database.ts";
 
-const broken: [string, (path: string) => void, string][] = [
+test.each<[string, (path: string) => void, string]>([
   ["is a directory", (path) => mkdirSync(path), "it is a directory"],
   ["is a named pipe", (path) => Bun.spawnSync(["mkfifo", path]), "it is not a regular file"],
   ["is too short", (path) => writeFileSync(path, "abc"), "the file is not a SQLite database"],
-];
-
-test.each(broken)(
+])(
   "openSqlite fails with the reason and changes nothing when the file %s",
-  async (...row) => {
-    const [, make, why] = row;
+  async (_what, make, why) => {
     using directory = makeDirectory();
     const path = directory.at("a.db");
     make(path);

@@ -1,26 +1,24 @@
 // A page of a list or of an export begins at an entry of an index, so that it costs the same at any depth. No
 // statement is prepared again at each execution.
 import { Database } from "bun:sqlite";
-import { expect, spyOn, test } from "bun:test";
+import { afterAll, expect, spyOn, test } from "bun:test";
 import { makeDirectory } from "../support/directory.ts";
 import { openDatabase } from "./open-database.ts";
 
-async function collectStatements(databaseUrl: string): Promise<string[]> {
-  const prepare = spyOn(Database.prototype, "prepare");
-  try {
-    await (await openDatabase(databaseUrl)).close();
-    return prepare.mock.calls.map(([sql]) => sql);
-  } finally {
-    prepare.mockRestore();
-  }
-}
+const directory = makeDirectory();
+const path = directory.at("a.db");
+const prepare = spyOn(Database.prototype, "prepare");
+await (await openDatabase(path)).close();
+const statements = prepare.mock.calls.map(([sql]) => sql);
+prepare.mockRestore();
+const db = new Database(path, { strict: true });
+afterAll(() => {
+  db.close();
+  directory[Symbol.dispose]();
+});
 
-test("pages are read from an index without a sort when they begin after an id", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
-  const statements = await collectStatements(path);
+test("pages are read from an index without a sort when they begin after an id", () => {
   const pages = statements.filter((sql) => /limit \+\$limit/.test(sql));
-  using db = new Database(path, { strict: true });
   const plans = new Set<string>();
   for (const sql of pages) {
     const steps = db.query<{ detail: string }, []>(`explain query plan ${sql}`).all();
@@ -39,20 +37,14 @@ test("pages are read from an index without a sort when they begin after an id", 
   ]);
 });
 
-test("statements hide a variable from the planner when its value could matter to a plan", async () => {
-  using directory = makeDirectory();
-  const statements = await collectStatements(directory.at("a.db"));
+test("statements hide a variable from the planner when its value could matter to a plan", () => {
   const ordered = statements.filter((sql) => /\border by\b|\bmax\(/.test(sql));
   expect(ordered.length).toBeGreaterThan(10);
   expect(ordered.filter((sql) => /[^<>]= \$/.test(sql))).toEqual([]);
   expect(statements.filter((sql) => /(limit |offset )\$/.test(sql))).toEqual([]);
 });
 
-test("an update writes to indexes only when it changes what is indexed", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
-  const statements = await collectStatements(path);
-  using db = new Database(path, { strict: true });
+test("an update writes to indexes only when it changes what is indexed", () => {
   const writtenTrees = (sql: string) =>
     db
       .query<{ opcode: string }, []>(`explain ${sql}`)

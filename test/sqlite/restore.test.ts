@@ -52,30 +52,24 @@ test("restore replaces the database with the backup, in one file, and keeps the 
   expect(await totalOf(previousPath ?? "")).toBe(3);
 });
 
-const spoiled: readonly [string, (path: string) => void][] = [
+test.each<[string, (path: string) => void]>([
   ["missing", rmSync],
   ["empty", (path) => writeFileSync(path, "")],
   ["not a database", (path) => writeFileSync(path, "not a database at all")],
-];
-
-test.each(spoiled)(
-  "restore moves the file and its log away when the database is %s",
-  async (...row) => {
-    const [, spoil] = row;
-    using directory = makeDirectory();
-    const { path, copy } = await makeBackup(directory);
-    // Its lock file shows that it is one of ours.
-    await (await open(path, "serve")).close();
-    spoil(path);
-    const contents = existsSync(path) ? readFileSync(path) : null;
-    writeFileSync(`${path}-wal`, "a log");
-    const { previousPath = "" } = await restore(copy, path);
-    if (contents !== null) expect(readFileSync(`${previousPath}`).equals(contents)).toBe(true);
-    expect(await Bun.file(`${previousPath}-wal`).text()).toBe("a log");
-    expect(existsSync(`${path}-wal`)).toBe(false);
-    expect(await totalOf(path)).toBe(2);
-  },
-);
+])("restore moves the file and its log away when the database is %s", async (_what, spoil) => {
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
+  // Its lock file shows that it is one of ours.
+  await (await open(path, "serve")).close();
+  spoil(path);
+  const contents = existsSync(path) ? readFileSync(path) : null;
+  writeFileSync(`${path}-wal`, "a log");
+  const { previousPath = "" } = await restore(copy, path);
+  if (contents !== null) expect(readFileSync(`${previousPath}`).equals(contents)).toBe(true);
+  expect(await Bun.file(`${previousPath}-wal`).text()).toBe("a log");
+  expect(existsSync(`${path}-wal`)).toBe(false);
+  expect(await totalOf(path)).toBe(2);
+});
 
 test("restore follows links to the backup and to the database", async () => {
   using directory = makeDirectory();
@@ -93,15 +87,12 @@ test("restore follows links to the backup and to the database", async () => {
   await expectRejection(restoring, "operator", /a database in use, not a backup/);
 });
 
-const users = [
+test.each([
   ["command", "write", "another process is using the database: stop it first"],
   ["server", "serve", "a server is using the database: stop it first"],
-] as const;
-
-test.each(users)(
+] as const)(
   "restore fails and changes nothing when a %s uses the database, or a file has the name for it",
-  async (...row) => {
-    const [, mode, why] = row;
+  async (_user, mode, why) => {
     using directory = makeDirectory();
     const { path, copy } = await makeBackup(directory);
     const store = await open(path, mode);
@@ -114,7 +105,7 @@ test.each(users)(
   },
 );
 
-const unfit: readonly [string, (copy: string) => void, RegExp][] = [
+test.each<[string, (copy: string) => void, RegExp]>([
   ["is missing", (copy) => Bun.spawnSync(["rm", copy]), /no such file/],
   [
     "lacks a table",
@@ -130,10 +121,7 @@ const unfit: readonly [string, (copy: string) => void, RegExp][] = [
   ],
   ["is a directory", (copy) => [rmSync(copy), mkdirSync(copy)], /it is not a regular file/],
   ["is no database", (copy) => writeFileSync(copy, "x".repeat(5000)), /not a SQLite database/],
-];
-
-test.each(unfit)("restore fails and changes nothing when the backup %s", async (...row) => {
-  const [, change, reason] = row;
+])("restore fails and changes nothing when the backup %s", async (_what, change, reason) => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   // It would differ from the backup.

@@ -46,23 +46,20 @@ test("findWarnings names the file system when it is one of a network", () => {
   }
 });
 
-testExposed("findWarnings names a file only when others can read or write it", async () => {
-  await using it = await openExposed();
-  expect(findWarnings(it.path, FIXED)).toEqual([]);
-  for (const suffix of ["", "-wal", "-shm", "-serving"]) {
-    for (const mode of [0o644, 0o602]) {
-      chmodSync(it.path + suffix, mode);
-      expect(findWarnings(it.path, FIXED)).toEqual(exposed(it.path + suffix));
-    }
-    chmodSync(it.path + suffix, 0o671);
-    expect(findWarnings(it.path, FIXED)).toEqual([]);
-  }
-});
-
 testExposed(
-  "findWarnings names a directory in which others can create files, unless they cannot enter one above",
+  "findWarnings names what others can read or change, unless they cannot enter a directory above it",
   async () => {
     await using it = await openExposed();
+    expect(findWarnings(it.path, FIXED)).toEqual([]);
+    for (const suffix of ["", "-wal", "-shm", "-serving"]) {
+      for (const mode of [0o644, 0o602]) {
+        chmodSync(it.path + suffix, mode);
+        expect(findWarnings(it.path, FIXED)).toEqual(exposed(it.path + suffix));
+      }
+      chmodSync(it.path + suffix, 0o671);
+      expect(findWarnings(it.path, FIXED)).toEqual([]);
+    }
+    // They could create files in it.
     chmodSync(it.directory.at("data"), 0o777);
     expect(findWarnings(it.path, FIXED)).toEqual(exposed(it.directory.at("data")));
     chmodSync(it.path, 0o666);

@@ -82,19 +82,6 @@ test("a write waits for one of each author when hundreds of another author wait"
   expect(ofA).toEqual(Array.from({ length: 300 }, (_, n) => `a${n}`));
 });
 
-test("idle resolves when every earlier write has settled", async () => {
-  using it = makeWriter();
-  await it.idle();
-  const resolved: string[] = [];
-  const note = (what: string) => () => resolved.push(what);
-  const first = it.write(() => it.insert(1)).then(note("first"));
-  const failed = it.write(() => it.insert(1000)).catch(note("failed"));
-  await it.idle();
-  expect(it.visible()).toEqual([1]);
-  await Promise.all([first, failed]);
-  expect(resolved).toEqual(["failed", "first"]);
-});
-
 type Made = ReturnType<typeof makeWriter>;
 
 /** A table whose only page is damaged: SQLite then rejects further writes of the transaction. */

@@ -4,7 +4,7 @@ import { existsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { openPostgres } from "../../../src/postgres/backend.ts";
 import type { Task } from "../../../src/sqlite/file/thread.ts";
-import { findCluster } from "../../postgres/cluster.ts";
+import { emptyTables, findCluster } from "../../postgres/cluster.ts";
 import { runOn } from "../../postgres/instance.ts";
 import { openDatabase, runSql } from "../../sqlite/open-database.ts";
 import { makeDirectory } from "../../support/directory.ts";
@@ -63,12 +63,6 @@ function openSqlite(fault: Fault = {}): OpenPort {
   return withFault(fault, storePort(makeDatabase, true));
 }
 
-const emptyTables = [
-  "truncate users, orders, idempotency_keys, change_outbox, changes restart identity",
-  `update change_feed
-    set first = 1, last = 0, last_xid = 0, xid = txid_current(), next_xid = 0, open_xids = '{}', totals = '{0,0,0,0,0,0}'`,
-];
-
 /** @returns what the calls came to */
 async function playAll(count: number, open: OpenPort): Promise<Map<Rule, number>> {
   const all = new Map<Rule, number>();
@@ -98,7 +92,7 @@ test.skipIf(cluster === null)(
     const url = await cluster.createDatabase();
     const databaseUrl = url.replace("max=5", "max=3");
     const makeDatabase = async () => {
-      await runOn(url, ...emptyTables);
+      await runOn(url, emptyTables);
       const open = (options: object) =>
         untilConnected(() => openPostgres({ ...storeOptions, ...options, databaseUrl }));
       return { open, remove: () => {}, wal: null };

@@ -35,7 +35,7 @@ async function run(store: Store, call: Call): Promise<Outcome> {
   }
   const records: any = store[call.table];
   if (call.kind === "list") {
-    const { nextAfter, ...page } = await records.list(call.query);
+    const { nextAfter, maxOffset: _, ...page } = await records.list(call.query);
     return { ...page, ...(call.table !== "changes" && { nextAfter }) };
   }
   const record = await (call.kind === "write" ? write(store, call) : records.get(call.query.id));

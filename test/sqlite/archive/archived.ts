@@ -7,7 +7,12 @@ import { fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { type ArchiverOptions, createWriteState } from "../../../src/sqlite/archive/context.ts";
 import { promote } from "../../../src/sqlite/archive/follow/promote.ts";
-import { type Base, decodeJson, encodeJson } from "../../../src/sqlite/archive/format.ts";
+import {
+  type Base,
+  decodeJson,
+  encodeJson,
+  type Generation,
+} from "../../../src/sqlite/archive/format.ts";
 import { baseKey, chunkKey, parseKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
 import type { DatabaseFiles, Machine, OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
 import { readHead } from "../../../src/sqlite/archive/read/catalog.ts";
@@ -103,15 +108,13 @@ export function makeArchive() {
   const directory = makeDirectory();
   const storage = createMemoryStorage();
   const path = directory.at("a.db");
-  let restored = 0;
 
   /** @returns the content of the restored database. Expects these warnings */
   async function restore(
     at: Date | null = null,
     expected: readonly string[] = [],
   ): Promise<unknown> {
-    restored += 1;
-    const target = directory.at(`restored-${restored}.db`);
+    const target = directory.at(`${crypto.randomUUID()}.db`);
     const { warnings } = await restoreToFile(target, storage, at);
     expect(warnings).toEqual(expected);
     using db = new Database(target);
@@ -186,6 +189,12 @@ export function makeArchive() {
     },
     [Symbol.dispose]: () => directory[Symbol.dispose](),
   };
+}
+
+/** The record of a server that has begun a generation of an archive. */
+export function recordOf(number: number, more: Partial<Generation> = {}): Generation {
+  const server = { archive: "archive", name: `${number}`, identity: "", holder: "" };
+  return { number, previousEnd: 0, parent: null, ...server, commit: "async", ...more };
 }
 
 /** The files of a database, whose server has the name of its path. */
@@ -321,5 +330,3 @@ export async function adviceOf(restore: Promise<unknown>, problem: unknown): Pro
   expect<unknown>(what).toEqual(problem);
   return new Date(time);
 }
-
-export const writeSegments = (server: Server, count: number) => server.write(count);

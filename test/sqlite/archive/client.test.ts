@@ -19,7 +19,7 @@ import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { withStore } from "../../support/open-store.ts";
-import { makeClock } from "./archived.ts";
+import { defaults, makeClock } from "./archived.ts";
 
 type Respond = (response: ArchiveResponse) => void;
 
@@ -40,17 +40,8 @@ function makeWorker(handle: (request: ArchiveRequest, respond: Respond) => boole
   return { requests, respond, worker: fake as unknown as Worker };
 }
 
-const settings: ArchiveSettings = {
-  url: "file:///archive",
-  environment: {},
-  intervalMs: 1000,
-  commit: "async",
-  restore: "never",
-  keepMs: 1000,
-  standby: false,
-  takeoverMs: 10_000,
-  wasSuperseded: false,
-};
+const place = { url: "file:///archive", environment: {} };
+const settings: ArchiveSettings = { ...defaults, ...place, intervalMs: 1000 };
 
 function optionsOf(worker: Worker): ArchiveOptions {
   return {

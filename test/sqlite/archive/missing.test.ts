@@ -3,10 +3,18 @@ import { expect, test } from "bun:test";
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import type { ArchiveSettings } from "../../../src/domain/archive.ts";
 import { ensureDatabase } from "../../../src/sqlite/archive/follow/prepare.ts";
-import { encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
+import { encodeJson } from "../../../src/sqlite/archive/format.ts";
 import { generationKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
 import { expectRejection } from "../../support/expect-error.ts";
-import { type Archive, adviceOf, defaults, filesOf, makeArchive, makeClock } from "./archived.ts";
+import {
+  type Archive,
+  adviceOf,
+  defaults,
+  filesOf,
+  makeArchive,
+  makeClock,
+  recordOf,
+} from "./archived.ts";
 
 function ensure(
   { storage, path }: Archive,
@@ -22,15 +30,6 @@ function ensure(
     signal: new AbortController().signal,
     log() {},
   });
-}
-
-/** As a server has left it that was killed before it had written its first base. */
-async function putRecord(archive: Archive, number: number): Promise<Archive> {
-  const log = { previousEnd: 0, parent: null };
-  const server = { archive: "archive", name: "killed", identity: "killed", holder: "killed" };
-  const record: Generation = { number, ...log, ...server, commit: "async" };
-  await archive.storage.put(generationKey(number), encodeJson(record));
-  return archive;
 }
 
 /** An archive of a database that is lost. */
@@ -70,7 +69,8 @@ test("while anything of an archive is left, a database is restored from it if al
 
 test("another database is refused at once if only an earlier generation has a base", async () => {
   using archive = await makeLost();
-  await putRecord(archive, 2);
+  // Of a server that was killed before it had written its first base.
+  await archive.storage.put(generationKey(2), encodeJson(recordOf(2)));
   const clock = makeClock();
   const other = archive.start({ path: archive.at("other.db"), clock });
   await expectRejection(other, "operator", /^the archive belongs to another database: /);

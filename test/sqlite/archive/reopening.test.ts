@@ -1,5 +1,5 @@
 // A server whose opening fails because of its archive: what it opens again, and what it says meanwhile.
-import { describe, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { AppError } from "../../../src/base/error.ts";
 import type { ArchiveOptions } from "../../../src/domain/archive.ts";
 import { UNUSABLE } from "../../../src/sqlite/archive/context.ts";
@@ -38,34 +38,32 @@ function open(attempts: readonly (unknown | null)[], settings: Partial<ArchiveOp
   return { opened: untilOpen(options, clock, attempt, replace), events, waits, seen, clock };
 }
 
-describe("a server with --standby", () => {
-  test("opens again when its storage is away after it was reached, and says so once a minute", async () => {
-    const { opened, events, waits, seen, clock } = open([...Array(100).fill(storageAway), null]);
-    expect(await opened).toBe("open");
-    expect(clock.monotonicMs()).toBe(100_000);
-    const line = "waiting the storage of the archive,s3://bucket is away";
-    // Not that it was superseded in an opening that has failed.
-    expect(events).toEqual([line, line]);
-    expect([waits[0], waits.at(-1)]).toEqual(["the storage of the archive", null]);
-    expect([seen[0], seen[1]].map((options) => options?.wasReached)).toEqual([false, true]);
-  });
+test("a server with --standby opens again when its storage is away after it was reached, and says so once a minute", async () => {
+  const { opened, events, waits, seen, clock } = open([...Array(100).fill(storageAway), null]);
+  expect(await opened).toBe("open");
+  expect(clock.monotonicMs()).toBe(100_000);
+  const line = "waiting the storage of the archive,s3://bucket is away";
+  // Not that it was superseded in an opening that has failed.
+  expect(events).toEqual([line, line]);
+  expect([waits[0], waits.at(-1)]).toEqual(["the storage of the archive", null]);
+  expect([seen[0], seen[1]].map((options) => options?.wasReached)).toEqual([false, true]);
+});
 
-  test("does not start with wrong settings or another archive, and waits when that comes later", async () => {
-    await expectRejection(open([otherArchive]).opened, "operator", "another archive");
-    const later = open([otherArchive, null], { wasSuperseded: true });
-    expect(await later.opened).toBe("open");
-    expect(later.waits).toEqual([expect.stringContaining("user-api archive check"), null]);
-    const bug = new TypeError("x is null");
-    await expect(open([bug], { wasSuperseded: true }).opened).rejects.toBe(bug);
-  });
+test("a server with --standby does not start with wrong settings or another archive, and waits when that comes later", async () => {
+  await expectRejection(open([otherArchive]).opened, "operator", "another archive");
+  const later = open([otherArchive, null], { wasSuperseded: true });
+  expect(await later.opened).toBe("open");
+  expect(later.waits).toEqual([expect.stringContaining("user-api archive check"), null]);
+  const bug = new TypeError("x is null");
+  await expect(open([bug], { wasSuperseded: true }).opened).rejects.toBe(bug);
+});
 
-  test("waits for a disk that fails, also when the database cannot be put out of the way", async () => {
-    const eio = Object.assign(new Error("disk I/O error"), { code: "SQLITE_IOERR" });
-    const { opened, events, waits } = open([eio, diverged, null], { wasSuperseded: true });
-    expect(await opened).toBe("open");
-    expect(waits).toEqual(["its disk", null]);
-    expect(events).toEqual(["waiting its disk,disk I/O error", "replaced: another history"]);
-  });
+test("a server with --standby waits for a disk that fails, also when the database cannot be put out of the way", async () => {
+  const eio = Object.assign(new Error("disk I/O error"), { code: "SQLITE_IOERR" });
+  const { opened, events, waits } = open([eio, diverged, null], { wasSuperseded: true });
+  expect(await opened).toBe("open");
+  expect(waits).toEqual(["its disk", null]);
+  expect(events).toEqual(["waiting its disk,disk I/O error", "replaced: another history"]);
 });
 
 test("a server without --standby starts once, and is refused with the command when its database has diverged", async () => {

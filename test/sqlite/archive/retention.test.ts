@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { type Base, encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
+import { type Base, encodeJson } from "../../../src/sqlite/archive/format.ts";
 import {
   baseKey,
   chunkKey,
@@ -14,7 +14,7 @@ import {
 import { deleteExpired } from "../../../src/sqlite/archive/write/retention.ts";
 import { bytes } from "../../object-storage/contract.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
-import { keysOf } from "./archived.ts";
+import { keysOf, recordOf } from "./archived.ts";
 
 const NOW_MS = Date.parse("2026-11-01T00:00:00Z");
 const EMPTY = bytes("");
@@ -44,16 +44,8 @@ function makeStorage() {
     },
     /** @param end of the log of the generation before, which gets a seal */
     async addGeneration(number: number, segments: number, end = 0) {
-      const record: Generation = {
-        number,
-        archive: "archive",
-        name: `${number}`,
-        previousEnd: end,
-        parent: number > 1 ? { generation: number - 1, number: end } : null,
-        identity: "",
-        holder: "",
-        commit: "async" as const,
-      };
+      const parent = number > 1 ? { generation: number - 1, number: end } : null;
+      const record = recordOf(number, { previousEnd: end, parent });
       await storage.put(generationKey(number), encodeJson(record));
       await storage.put(heartbeatKey(number), EMPTY);
       for (let at = 1; at <= segments; at += 1)
@@ -64,17 +56,9 @@ function makeStorage() {
     },
     async addBase(generation: number, number: number, segment: number) {
       const id = { generation, number: segment };
+      const content = { chunks: [], storedBytes: 0, progress: null };
       const timeMs = NOW_MS + number;
-      const base: Base = {
-        generation,
-        number,
-        first: id,
-        last: id,
-        timeMs,
-        chunks: [],
-        storedBytes: 0,
-        progress: null,
-      };
+      const base: Base = { generation, number, first: id, last: id, timeMs, ...content };
       await storage.put(baseKey(base), encodeJson(base));
     },
     /** Not counted. */

@@ -35,7 +35,7 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, te
 	$(bun) scripts/tally.ts && exit $$status
 
 # These files run on the binary only: in process they would execute hardly any line that no other test does.
-on-binary := {auth,bodies,examples,follow-changes,host,list-queries,openapi,record-input,tls,waiting-connection}.test.ts
+on-binary := {auth,bodies,examples,follow-changes,host,list-queries,openapi,record-input}.test.ts
 
 test-process:
 	@: >dist/test/unit.xml

@@ -109,10 +109,6 @@ test("commands fail when a server uses the database under another name", async (
 });
 
 const tiny = binary === "" ? null : mountDisk(4 * 2 ** 20);
-if (binary !== "" && tiny === null) {
-  console.warn("A full disk is not tested: cannot mount a file system here");
-}
-
 testIf(tiny !== null)("commands print one line and create nothing on a full disk", async () => {
   using disk = mountDisk(400_000) ?? makeDirectory();
   await fillDatabase(disk.at("a.db"), 3, 2);

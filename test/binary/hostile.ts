@@ -1,7 +1,6 @@
 /** Runs commands on what others have made: files, archives, answers of servers. */
 import { expect } from "bun:test";
 import { lstatSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
-import { type AddressInfo, createServer, type Socket } from "node:net";
 import { availableParallelism, loadavg } from "node:os";
 import { join } from "node:path";
 import { makeDirectory } from "../support/directory.ts";
@@ -100,43 +99,5 @@ export function makePicker(seed: number) {
   return {
     random,
     pick: <Value>(values: readonly Value[]): Value => values[random(values.length)] as Value,
-  };
-}
-
-export interface Answer {
-  /** Sent when a client has sent something first. */
-  readonly first: Uint8Array;
-  /** Sent whenever it has sent more. */
-  readonly later: Uint8Array;
-  /** What comes after an answer: the end, silence, or the last byte of it again and again. */
-  readonly after: "end" | "silence" | "drip";
-}
-
-/** A server that answers everybody in the same way. */
-export async function startAnswering({ first, later, after }: Answer) {
-  const sockets = new Set<Socket>();
-  const listener = createServer((socket) => {
-    sockets.add(socket);
-    let answer = first;
-    socket.on("error", () => {});
-    socket.on("data", () => {
-      const bytes = answer;
-      const isLast = answer === later;
-      answer = later;
-      socket.write(bytes);
-      if (!isLast || after === "silence") return;
-      if (after === "end") return void socket.end();
-      const timer = setInterval(() => socket.write(bytes.subarray(-1)), 20);
-      socket.on("close", () => clearInterval(timer));
-    });
-  });
-  await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
-  return {
-    host: `127.0.0.1:${(listener.address() as AddressInfo).port}`,
-    connections: () => sockets.size,
-    async [Symbol.asyncDispose]() {
-      for (const socket of sockets) socket.destroy();
-      await new Promise((resolve) => listener.close(resolve));
-    },
   };
 }

@@ -1,5 +1,5 @@
 // Files to import that others have made, and the memory of imports and exports. test/cli tests what they do.
-import { afterAll, beforeAll, expect } from "bun:test";
+import { beforeAll, expect } from "bun:test";
 import { copyFileSync, writeFileSync } from "node:fs";
 import { writeIntact } from "../cli/intact-database.ts";
 import { againstBinary } from "../http/server.ts";
@@ -17,7 +17,6 @@ const database = at.at("a.db");
 beforeAll(async () => {
   if (againstBinary) await writeIntact(database, 40);
 });
-afterAll(() => at[Symbol.dispose]());
 
 const noise = Buffer.from(Array.from({ length: 1e5 }, (_, at) => (at * at * 7) % 251));
 const startingWith = (hex: string) => Buffer.concat([Buffer.from(hex, "hex"), noise]);

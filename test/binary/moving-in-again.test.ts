@@ -88,27 +88,19 @@ async function changeHere(store: Store, isKnownByEmail: boolean): Promise<void> 
   await editOrders("refunded", { status: "shipped", refunded: 50, metadata: { here: "yes" } });
 }
 
-interface Shop {
-  readonly isKnownByEmail: boolean;
-  readonly commands: readonly string[];
-  /** Its name, and what it has for these orders. */
-  readonly file: readonly [name: string, textOf: (orders: readonly WooOrder[]) => string];
-  /** The file of the rules, and what precedes those who are somebody else here. */
-  readonly rules: readonly [file: string, before: string];
-  readonly same: Readonly<Record<string, string>>;
-}
-
 const referenceOf = (person: Person) => `${1_000_001 + people.indexOf(person)}`;
 const newEmails = (...changed: Person[]) =>
   Object.fromEntries(changed.map((person) => [emailOf(person), newEmailOf(person)]));
 const ndjson = (orders: readonly WooOrder[]) =>
   orders.map((order) => `${JSON.stringify(order)}\n`).join("");
 
-const shops: Readonly<Record<string, Shop>> = {
+const shops = {
   WooCommerce: {
     isKnownByEmail: false,
     commands: [importUsers, importOrders, compare],
+    /** Its name, and what it has for these orders. */
     file: ["woo-orders.ndjson", ndjson],
+    /** The file of the rules, and what precedes those who are somebody else here. */
     rules: ["woo.jq", "def same: "],
     same: { ...newEmails("guest"), [referenceOf("merged")]: referenceOf("stays") },
   },
@@ -122,10 +114,10 @@ const shops: Readonly<Record<string, Shop>> = {
       [emailOf("merged")]: emailOf("stays"),
     },
   },
-};
+} as const;
 
 const isSkipped = Bun.which("jq") === null || Bun.which("python3") === null;
-testIf(!isSkipped).concurrent.each(Object.entries(shops))(
+testIf(!isSkipped).each(Object.entries(shops))(
   "%s: a shop moves in twice with totals that agree, and no user or order is there twice or comes back",
   async (_, shop) => {
     using directory = makeDirectory();

@@ -4,9 +4,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { woocommerceLines } from "../fixtures/woocommerce.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { commands, correct, exportOf, run } from "./moving-in.ts";
-import { test as onBinary } from "./on-binary.ts";
-
-const test = onBinary.concurrent;
+import { test } from "./on-binary.ts";
 
 const { copyRules, importUsers, importOrders, countReasons, compare } = commands;
 const { importCorrected, findTexts, importTexts } = commands;

@@ -14,7 +14,7 @@ import { isLong } from "../support/long.ts";
 import { binary, startProgram } from "../support/program.ts";
 import { createUser, token, urlOf } from "./archived-place.ts";
 import { fillLog } from "./disk.ts";
-import { testIf } from "./on-binary.ts";
+import { isRoot, testIf } from "./on-binary.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;
 
@@ -116,7 +116,7 @@ const MEMORY_GROUPS = "/sys/fs/cgroup/memory";
 
 const unfinishedHeader = `GET / HTTP/1.1\r\nHost: localhost\r\nX-Unfinished: ${"x".repeat(7000)}`;
 
-testIf(isLong && process.getuid?.() === 0 && existsSync(MEMORY_GROUPS)).each([
+testIf(isLong && isRoot && existsSync(MEMORY_GROUPS)).each([
   ["headers", 15_000, unfinishedHeader, {}],
   ["handshakes", 6_000, unfinishedHello, tls],
 ] as const)("128 MiB suffice for many unfinished %s", async (_, count, bytes, settings) => {

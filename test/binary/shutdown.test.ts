@@ -6,14 +6,15 @@ import { existsSync, readdirSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { newToken } from "../../src/domain/token.ts";
-import { newEmail } from "../http/make.ts";
+import { newEmail, newUser } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
 import { startServer, type TestServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
 import { withStore } from "../support/open-store.ts";
 import { binary, runProgram } from "../support/program.ts";
 import { largeMetadata } from "./disk.ts";
-import { test, testIf } from "./on-binary.ts";
+import { isRoot, test, testIf } from "./on-binary.ts";
 
 /** @returns a connection, over TLS if the server has it; its later errors are ignored */
 async function open(server: TestServer) {
@@ -178,6 +179,21 @@ test.each([
   },
 );
 
+testIf(isLong)(
+  "a wait outlives the idle timeout of a connection",
+  async () => {
+    await using server = await startServer();
+    await newUser(server);
+    const waiting = await open(server);
+    waiting.send(get(server, "/changes?after=1&wait=60"));
+    // The idle timeout is 30 s.
+    await Bun.sleep(35_000);
+    await newUser(server);
+    expect(await waiting.until(/}$/)).toContain('"data":[{"id":2,');
+  },
+  180_000,
+);
+
 test("serve ignores SIGUSR1, SIGUSR2, SIGALRM and, without a certificate, SIGHUP, and stops cleanly when it receives SIGQUIT", async () => {
   await using server = await startServer();
   for (const signal of ["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM"] as const) {
@@ -190,8 +206,7 @@ test("serve ignores SIGUSR1, SIGUSR2, SIGALRM and, without a certificate, SIGHUP
   expect(server.output).toContain('"event":"stopped"');
 });
 
-const isRootOnLinux = process.platform === "linux" && process.getuid?.() === 0;
-const canRemoveIpv6 = isRootOnLinux && Bun.which("ip") !== null;
+const canRemoveIpv6 = process.platform === "linux" && isRoot && Bun.which("ip") !== null;
 
 testIf(canRemoveIpv6)("health finds a server on :: when the machine has no IPv6", async () => {
   using directory = makeDirectory();

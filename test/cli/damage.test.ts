@@ -1,6 +1,6 @@
 // `check`, and other commands on a database with damage that they must name. test/binary/hostile-files.test.ts damages any
 // place.
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { beforeAll, expect, test } from "bun:test";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { runSql } from "../sqlite/open-database.ts";
 import { PAGE_BYTES, rootPageOf } from "../support/damage.ts";
@@ -17,7 +17,6 @@ let bytes: Buffer;
 beforeAll(async () => {
   bytes = await writeIntact(intact, 1000);
 });
-afterAll(() => directory[Symbol.dispose]());
 
 async function runOn(damaged: Buffer, command: string): Promise<Outcome> {
   using at = makeDirectory();

@@ -51,16 +51,6 @@ test("export --from --to writes the records that were created in the period", as
   expect([rows.length, csv.stderr]).toEqual([49, "Exported 48 orders\n"]);
 });
 
-test("export writes all records by id when they are too large for one page", async () => {
-  using world = makeHarness();
-  const many = Array.from({ length: 50 }, (_, at) => [`k${at}`, "漢".repeat(400)]);
-  const metadata = Object.fromEntries(many);
-  const users = Array.from({ length: 150 }, (_, at) => ({ email: `${at}@b.cd`, metadata }));
-  await world.feed(lines(users), "import", "users");
-  const { stdout, stderr } = await world.run("export", "users");
-  expect([parsedLines(stdout), stderr]).toMatchObject([users, "Exported 150 users\n"]);
-});
-
 test("export as CSV starts with a header, even if there are no users", async () => {
   using world = makeHarness();
   await world.run("token", "create", "a");

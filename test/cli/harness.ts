@@ -11,11 +11,7 @@ import { migrate } from "../../src/sqlite/file/migrate.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { withStore } from "../support/open-store.ts";
 import { type Outcome, runProgram } from "../support/program.ts";
-import { type RunningHere, runHere } from "../support/run-here.ts";
-
-export interface Serving extends RunningHere {
-  readonly url: string;
-}
+import { type RunningHere, runHere, sockets } from "../support/run-here.ts";
 
 /** The outcome of a command that prints lines on stderr and fails. */
 export function failed(...printed: string[]): Outcome {
@@ -97,7 +93,7 @@ export function makeHarness(options: Options = {}) {
     yield* stdin.chunks;
   }
 
-  const begin = (...args: string[]) =>
+  const begin = (...args: string[]): RunningHere =>
     runHere(args, {
       environment: variables,
       backendOf(url) {
@@ -107,11 +103,7 @@ export function makeHarness(options: Options = {}) {
       now: () => clock.time,
       openInput: (path) => (path === null ? pieces() : openInput(path)),
       memoryBytes,
-      sockets: {
-        limitOpenFiles: () => openFileLimit,
-        closeIdle: () => ({ [Symbol.dispose]() {} }),
-        sharePort: () => false,
-      },
+      sockets: { ...sockets, limitOpenFiles: () => openFileLimit },
     });
 
   return {
@@ -132,7 +124,7 @@ export function makeHarness(options: Options = {}) {
       const env = { PATH: Bun.env["PATH"], ...variables };
       return runProgram(["bash", "-c", line, "bash", ...program], { env });
     },
-    async serve(...args: string[]): Promise<Serving> {
+    async serve(...args: string[]) {
       const running = begin("serve", ...args);
       return { ...running, url: await running.listening() };
     },

@@ -2,10 +2,9 @@
 import { expect, test } from "bun:test";
 import { startS3Server, testAccount } from "../object-storage/s3-server.ts";
 import { makeDirectory } from "../support/directory.ts";
-import { binary, runProgram, startProgram } from "../support/program.ts";
+import { runProgram, startProgram } from "../support/program.ts";
 
-const program =
-  binary === "" ? [process.execPath, `${import.meta.dir}/../../src/main.ts`] : [binary];
+const program = [process.execPath, `${import.meta.dir}/../../src/main.ts`];
 
 test("only requests to the storage use a proxy, unless NO_PROXY excludes it", async () => {
   using directory = makeDirectory();
@@ -16,17 +15,13 @@ test("only requests to the storage use a proxy, unless NO_PROXY excludes it", as
     fetch(request) {
       const { method, url, headers, body } = request;
       seen.add(`${method} ${new URL(url).host} ${headers.get("proxy-authorization")}`);
-      return fetch(url, { method, headers, body, proxy: false });
+      return fetch(url, { method, headers, body, proxy: false, decompress: false });
     },
   });
   await using s3 = await startS3Server({ account: { ...testAccount, sessionToken: "token" } });
-  const { accessKeyId, secretAccessKey } = testAccount;
-  const expiration = new Date(Date.now() + 3_600_000).toISOString();
   const role = {
-    AccessKeyId: accessKeyId,
-    SecretAccessKey: secretAccessKey,
-    Token: "token",
-    Expiration: expiration,
+    ...{ AccessKeyId: testAccount.accessKeyId, SecretAccessKey: testAccount.secretAccessKey },
+    ...{ Token: "token", Expiration: new Date(Date.now() + 3_600_000).toISOString() },
   };
   using metadata = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => Response.json(role) });
   const env = {

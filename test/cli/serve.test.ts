@@ -7,19 +7,12 @@ import type { Backend } from "../../src/domain/store.ts";
 import { newToken } from "../../src/domain/token.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { fillDatabase } from "../support/fill.ts";
-import {
-  createToken,
-  failed,
-  makeHarness,
-  openWith,
-  parsedLines,
-  type Serving,
-} from "./harness.ts";
+import { createToken, failed, makeHarness, openWith, parsedLines } from "./harness.ts";
 
 // Most wait.
 const test = inTurn.concurrent;
 
-function get({ url }: Serving, path: string, token?: string): Promise<Response> {
+function get({ url }: { url: string }, path: string, token?: string): Promise<Response> {
   const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
   return fetch(`${url}/api/v1${path}`, { headers, tls: { rejectUnauthorized: false } });
 }

@@ -109,6 +109,8 @@ test("token list shows the state of each token, oldest first, in columns, and no
   expect(rows[2]).toContain("short  orders:read  expired");
   expect(rows.join()).not.toContain(secret);
   expect(rows.join()).not.toContain(hashToken(secret));
+  await world.run("token", "revoke", "short");
+  expect((await list(world))[2]).toContain("short  orders:read  revoked");
   expect(await world.run("token", "revoke", "名前")).toEqual(
     failed('Cannot revoke token "名前": no valid token has this name'),
   );

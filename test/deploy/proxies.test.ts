@@ -97,9 +97,8 @@ for (const [name, listensOn] of [
 ] as const) {
   const { configure, args } = proxies[name];
   const program = findProgram(name);
-  const skipped = program === null ? " (skipped: not installed)" : "";
 
-  describe.skipIf(program === null)(`${name}, ${listensOn}${skipped}`, () => {
+  describe.skipIf(program === null)(`${name}, ${listensOn}`, () => {
     const directory = makeDirectory();
     const [port, plainPort] = [freePort(), freePort()];
     const url = `https://localhost:${port}`;

@@ -1,28 +1,6 @@
 import { expect, test } from "bun:test";
-import { joinRecords, MAX_PAGE_BYTES, pageOffsets } from "../../src/domain/page.ts";
+import { joinRecords, MAX_PAGE_BYTES } from "../../src/domain/page.ts";
 import { expectThrown } from "../support/expect-error.ts";
-
-const MAX = Number.MAX_SAFE_INTEGER;
-
-const pages = [
-  { limit: 50, offset: 0, total: 50, prev: null, next: null, last: 0 },
-  { limit: 50, offset: 50, total: 51, prev: 0, next: null, last: 50 },
-  // An offset between two pages.
-  { limit: 2, offset: 1, total: 5, prev: 0, next: 3, last: 4 },
-  { limit: 2, offset: 3, total: 5, prev: 1, next: null, last: 4 },
-  { limit: 10, offset: 3, total: 5, prev: 0, next: null, last: 0 },
-  // Past the end: back to the last page.
-  { limit: 2, offset: 5, total: 5, prev: 3, next: null, last: 4 },
-  { limit: 2, offset: 100, total: 0, prev: 0, next: null, last: 0 },
-  { limit: 1000, offset: MAX - 1, total: MAX, prev: MAX - 1001, next: null, last: MAX - 991 },
-];
-
-test.each(pages)(
-  "pageOffsets returns the neighbouring pages when limit $limit, offset $offset, total $total",
-  ({ limit, offset, total, ...neighbours }) => {
-    expect(pageOffsets({ limit, offset }, total)).toEqual(neighbours);
-  },
-);
 
 /** @returns records of 64 KiB, three of which have one character that takes three bytes. @param last of the last one */
 function rowsOf(count: number, last = 2 ** 16) {

@@ -3,7 +3,6 @@
  * TEST_DATABASE=citus it is on the cluster of TEST_CITUS_URL, which only one process at a time can use.
  */
 import { Database } from "bun:sqlite";
-import { SQL } from "bun";
 import { releaseCitusDatabase, takeCitusDatabase } from "../postgres/citus.ts";
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
 import { runOn } from "../postgres/instance.ts";
@@ -44,17 +43,4 @@ export async function setLastId(url: string, table: "users" | "orders", id: bigi
   }
   using database = new Database(url, { strict: true });
   database.run("update sqlite_sequence set seq = ? where name = ?", [id, table]);
-}
-
-/** Blocks all other writes until it is disposed of, like another process that writes. */
-export async function holdWrites(url: string): Promise<AsyncDisposable> {
-  if (againstPostgres) {
-    const sql = new SQL(url, { max: 1 });
-    await sql.unsafe("begin");
-    await sql.unsafe("lock table users in exclusive mode");
-    return { [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }) };
-  }
-  const database = new Database(url);
-  database.run("begin immediate");
-  return { [Symbol.asyncDispose]: async () => database.close() };
 }

@@ -4,7 +4,7 @@ import addFormats from "ajv-formats";
 import { isTime } from "../../src/base/schema.ts";
 import { openapiJson } from "../../src/http/app.ts";
 
-interface ReceivedResponse {
+export interface ReceivedResponse {
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;

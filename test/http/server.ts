@@ -7,14 +7,11 @@ import { withStore } from "../support/open-store.ts";
 import { binary, startProgram } from "../support/program.ts";
 import { runHere } from "../support/run-here.ts";
 import { dropDatabase, newDatabase } from "./backend.ts";
-import { expectDocumented } from "./documented.ts";
+import { expectDocumented, type ReceivedResponse } from "./documented.ts";
 
 export const againstBinary: boolean = binary !== "";
 
-export interface TestResponse {
-  readonly status: number;
-  readonly headers: Headers;
-  readonly text: string;
+export interface TestResponse extends ReceivedResponse {
   /** `undefined` if the body is not JSON. */
   readonly json: any;
 }
@@ -29,25 +26,7 @@ export interface CallOptions {
 
 type StopSignal = "SIGTERM" | "SIGQUIT" | "SIGKILL";
 
-export interface TestServer extends AsyncDisposable {
-  /** `http://127.0.0.1:<port>` */
-  readonly url: string;
-  readonly writeToken: string;
-  readonly readToken: string;
-  readonly database: string;
-  readonly output: string;
-  /** The process id of the program; `null` if the server runs in this process. */
-  readonly pid: number | null;
-  call(method: string, path: string, options?: CallOptions): Promise<TestResponse>;
-  /** Keeps the database. In this process, every signal is a clean stop. @returns the exit code */
-  stop(signal?: StopSignal): Promise<number>;
-  /** Restarts on the same database, on another port. */
-  restart(): Promise<void>;
-  /** Sends bytes. @returns what is received until the server closes the connection, or until it matches `end` */
-  raw(bytes: string | Uint8Array, end?: RegExp): Promise<string>;
-}
-
-export type TestTokens = Pick<TestServer, "writeToken" | "readToken">;
+export type TestServer = Awaited<ReturnType<typeof startReplica>>;
 
 type Settings = Readonly<Record<string, string>>;
 
@@ -81,13 +60,6 @@ export async function createToken(
   return token;
 }
 
-async function toTestResponse(response: Response): Promise<TestResponse> {
-  const text = await response.text();
-  const json = response.headers.get("content-type") === "application/json" && text !== "";
-  const { status, headers } = response;
-  return { status, headers, text, json: json ? JSON.parse(text) : undefined };
-}
-
 /**
  * Compares every response with the OpenAPI document.
  * @param defaultToken sent unless the options have another token, or `null` for none
@@ -108,9 +80,12 @@ export async function sendCall(
   // As bytes, because `fetch` adds a content type to a string.
   const content = typeof text === "string" ? new TextEncoder().encode(text) : (text ?? null);
   const init = { method, headers: all, body: content, redirect: "manual" } as const;
-  const response = await toTestResponse(await fetch(`${url}/api/v1${path}`, init));
-  expectDocumented(method, `/api/v1${path}`, response);
-  return response;
+  const response = await fetch(`${url}/api/v1${path}`, init);
+  const { status, headers: given } = response;
+  const received = { status, headers: given, text: await response.text() };
+  expectDocumented(method, `/api/v1${path}`, received);
+  const isJson = given.get("content-type") === "application/json" && received.text !== "";
+  return { ...received, json: isJson ? JSON.parse(received.text) : undefined };
 }
 
 /** How long the next byte of a response may take. A busy machine, or an emulated processor, needs long. */
@@ -139,42 +114,48 @@ function sendBytes(url: string, bytes: string | Uint8Array, end?: RegExp): Promi
 export async function startReplica(
   database: string,
   settings: Settings = {},
-  tokens: TestTokens = { writeToken: "", readToken: "" },
-): Promise<TestServer> {
+  tokens = { writeToken: "", readToken: "" },
+) {
   const environment = { DATABASE_URL: database, PORT: "0", SHUTDOWN_SECONDS: "2", ...settings };
   let running = await start(environment);
   let stopped: Promise<number> | null = null;
 
-  const server: TestServer = {
+  /** Keeps the database. In this process, every signal is a clean stop. @returns the exit code */
+  function stop(signal: StopSignal = "SIGTERM"): Promise<number> {
+    // SIGKILL also ends a server that waits for requests after SIGTERM. A second SIGTERM would end it, too.
+    if (stopped === null || signal === "SIGKILL") stopped = running.stop(signal);
+    return stopped;
+  }
+
+  return {
     ...tokens,
     database,
+    /** `http://127.0.0.1:<port>` */
     get url() {
       return running.url;
     },
+    /** The process id of the program; `null` if the server runs in this process. */
     get pid() {
       return running.pid;
     },
     get output() {
       return running.output();
     },
-    call: (method, path, options = {}) =>
+    call: (method: string, path: string, options: CallOptions = {}) =>
       sendCall(running.url, tokens.writeToken, method, path, options),
-    stop(signal = "SIGTERM") {
-      // SIGKILL also ends a server that waits for requests after SIGTERM. A second SIGTERM would end it, too.
-      if (stopped === null || signal === "SIGKILL") stopped = running.stop(signal);
-      return stopped;
-    },
-    async restart() {
-      await server.stop();
+    stop,
+    /** Restarts on the same database, on another port. */
+    async restart(): Promise<void> {
+      await stop();
       running = await start(environment);
       stopped = null;
     },
-    raw: (bytes, end) => sendBytes(running.url, bytes, end),
-    async [Symbol.asyncDispose]() {
-      await server.stop();
+    /** Sends bytes. @returns what is received until the server closes the connection, or until it matches `end` */
+    raw: (bytes: string | Uint8Array, end?: RegExp) => sendBytes(running.url, bytes, end),
+    async [Symbol.asyncDispose](): Promise<void> {
+      await stop();
     },
   };
-  return server;
 }
 
 /**

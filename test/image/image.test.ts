@@ -2,10 +2,9 @@
 // missing.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { chmodSync } from "node:fs";
-import { connect, type Socket } from "node:net";
 import manifest from "../../package.json" with { type: "json" };
 import { newEmail, newUser } from "../http/make.ts";
-import { rawRequest } from "../http/raw.ts";
+import { openMany, rawRequest } from "../http/raw.ts";
 import type { TestResponse } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { type Container, MEMORY_LIMIT_BYTES, openPodman, type Podman } from "./podman.ts";
@@ -130,16 +129,6 @@ async function createLargeUsers(server: Container, metadata: Record<string, stri
     await Promise.all(Array.from({ length: 20 }, () => newUser(server, { metadata })));
 }
 
-function stall(server: Container, path: string): Socket {
-  const { hostname, port } = new URL(server.url);
-  const socket = connect(Number(port), hostname);
-  socket.pause();
-  socket.on("error", () => {});
-  const request = { token: server.writeToken, keepAlive: true };
-  socket.write(rawRequest("GET", `/api/v1${path}`, request));
-  return socket;
-}
-
 for (const [alphabet, metadata] of Object.entries(largeMetadata)) {
   testImage(
     `the server stays within 128 MiB when many clients read the largest pages of ${alphabet}, or stop reading`,
@@ -148,7 +137,9 @@ for (const [alphabet, metadata] of Object.entries(largeMetadata)) {
       await createLargeUsers(server, metadata);
       const { json } = await server.call("GET", "/users?limit=1000");
       const path = `/users?limit=${/at most (\d+) here/.exec(json.error)?.[1]}`;
-      const stalled = Array.from({ length: STALLED_READERS }, () => stall(server, path));
+      const request = { token: server.writeToken, keepAlive: true };
+      const bytes = rawRequest("GET", `/api/v1${path}`, request);
+      using _stalled = await openMany(server, bytes, STALLED_READERS);
       const endMs = performance.now() + READING_MS;
       const statuses = new Set<number>();
       const readers = Array.from({ length: PAGE_READERS }, async () => {
@@ -166,7 +157,6 @@ for (const [alphabet, metadata] of Object.entries(largeMetadata)) {
         await Bun.sleep(20);
       }
       await Promise.all(readers);
-      for (const socket of stalled) socket.destroy();
       expect([200, 503]).toEqual(expect.arrayContaining([...statuses]));
       console.log(`${alphabet}: at most ${Math.round(memoryBytes / 2 ** 20)} MiB`);
       expect(memoryBytes).toBeLessThan(MEMORY_LIMIT_BYTES);

@@ -1,7 +1,7 @@
 /** A storage that machines share, and the way of each machine to it, which loses, delays and repeats requests. */
 import { AppError } from "../../src/base/error.ts";
 import type { ObjectStorage } from "../../src/domain/object-storage.ts";
-import { createMemoryStorage } from "../object-storage/memory.ts";
+import { createMemoryStorage, wrapStorage } from "../object-storage/memory.ts";
 import type { Host, Process, Scheduler } from "./clock.ts";
 
 /** As of the program. */
@@ -115,15 +115,6 @@ export function createWay(
   }
 
   /** @returns the storage as a process on the machine reaches it */
-  return (
-    process: Process,
-    { get, put, create, list, remove, url }: ObjectStorage,
-  ): ObjectStorage => ({
-    url,
-    get: (...given) => send(process, `get ${given[0]}`, () => get(...given)),
-    put: (...given) => send(process, `put ${given[0]}`, () => put(...given)),
-    create: (...given) => send(process, `create ${given[0]}`, () => create(...given)),
-    list: (...given) => send(process, `list ${given[0]}`, () => list(...given)),
-    remove: (keys) => send(process, `remove ${keys.join()}`, () => remove(keys)),
-  });
+  return (process: Process, storage: ObjectStorage): ObjectStorage =>
+    wrapStorage(storage, (call, operation, key) => send(process, `${operation} ${key}`, call));
 }

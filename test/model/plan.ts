@@ -2,33 +2,11 @@
 import { type Random, randomOf } from "./clock.ts";
 
 export const kinds = [
-  "kill",
-  "crash",
-  "stop",
-  "kill all",
-  "pause",
-  "clock",
-  "cut",
-  "cut out",
-  "cut back",
-  "away",
-  "errors",
-  "lists",
-  "late",
-  "twice",
-  "slow",
-  "full",
-  "EIO",
-  "read-only",
-  "old disk",
-  "empty disk",
-  "copied disk",
-  "import",
-  "promote",
-  "burst",
-  "delete",
-  "damage",
-  "forget",
+  // Of a machine, of its way to the storage, of its disk, and of the archive and its clients.
+  ...(["kill", "crash", "stop", "kill all", "pause", "clock"] as const),
+  ...(["cut", "cut out", "cut back", "away", "errors", "lists", "late", "twice", "slow"] as const),
+  ...(["full", "EIO", "read-only", "old disk", "empty disk", "copied disk", "import"] as const),
+  ...(["promote", "burst", "delete", "damage", "forget"] as const),
 ] as const;
 
 export type Kind = (typeof kinds)[number];

@@ -5,6 +5,7 @@ import { type ObjectStorage, withRetries } from "../../src/domain/object-storage
 import { promote } from "../../src/sqlite/archive/follow/promote.ts";
 import type { ArchiveMarker, DatabaseFiles, Machine } from "../../src/sqlite/archive/machine.ts";
 import { restoreTo } from "../../src/sqlite/archive/read/rebuild.ts";
+import { wrapStorage } from "../object-storage/memory.ts";
 import {
   createHost,
   createScheduler,
@@ -114,19 +115,12 @@ export function createWorld(plan: Plan, mutant: Mutant) {
 
   function storageOf(site: Site, thread: Process): ObjectStorage {
     const reached = site.reach(thread, bucket.storage);
-    const noted = new Proxy(reached, {
-      get: (target, key: keyof ObjectStorage) => {
-        const work = target[key];
-        if (typeof work === "string") return work;
-        return async (...given: never[]) => {
-          const result = await (work as (...all: never[]) => Promise<unknown>)(...given);
-          // Before that, the storage is tried.
-          const { running } = site;
-          if (running?.thread === thread && !`${given[0]}`.startsWith("probe/"))
-            running.hasReached = true;
-          return result;
-        };
-      },
+    const noted = wrapStorage(reached, async (call, _, key) => {
+      const result = await call();
+      // Before that, the storage is tried.
+      const { running } = site;
+      if (running?.thread === thread && !key.startsWith("probe/")) running.hasReached = true;
+      return result;
     });
     return mutant.storage?.(noted) ?? noted;
   }

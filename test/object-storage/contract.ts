@@ -1,11 +1,8 @@
 import { expect, test } from "bun:test";
 import type { ObjectStorage } from "../../src/domain/object-storage.ts";
 
-export interface OpenStorage extends AsyncDisposable {
-  readonly storage: ObjectStorage;
-  /** The same objects, as another process sees them. */
-  readonly other: ObjectStorage;
-}
+/** `other` has the same objects, as another process sees them. */
+type OpenStorage = AsyncDisposable & Readonly<Record<"storage" | "other", ObjectStorage>>;
 
 export function bytes(text: string): Uint8Array<ArrayBuffer> {
   return new TextEncoder().encode(text);

@@ -26,3 +26,18 @@ export function createMemoryStorage(
     },
   };
 }
+
+/** @param around makes each call. @returns a storage whose calls are made like this, e.g. those of `get a/b` */
+export function wrapStorage(
+  { url, get, put, create, list, remove }: ObjectStorage,
+  around: <Result>(call: () => Promise<Result>, operation: string, key: string) => Promise<Result>,
+): ObjectStorage {
+  return {
+    url,
+    get: (...given) => around(() => get(...given), "get", given[0]),
+    put: (...given) => around(() => put(...given), "put", given[0]),
+    create: (...given) => around(() => create(...given), "create", given[0]),
+    list: (...given) => around(() => list(...given), "list", given[0]),
+    remove: (keys) => around(() => remove(keys), "remove", keys.join()),
+  };
+}

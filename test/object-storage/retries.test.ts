@@ -1,28 +1,20 @@
 import { expect, test } from "bun:test";
 import { systemClock } from "../../src/base/clock.ts";
 import { AppError } from "../../src/base/error.ts";
-import { type ObjectStorage, withRetries } from "../../src/domain/object-storage.ts";
+import { withRetries } from "../../src/domain/object-storage.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { bytes } from "./contract.ts";
-import { createMemoryStorage } from "./memory.ts";
+import { createMemoryStorage, wrapStorage } from "./memory.ts";
 
 /** A storage whose calls with these keys fail, with the clock that the pauses between them move. */
 function makeFlaky(isAway: (key: string, nowMs: number) => boolean, callMs = 0) {
   let nowMs = 0;
-  const memory = createMemoryStorage();
   const results: string[] = [];
-  async function flaky<Result>(key: string, call: () => Promise<Result>): Promise<Result> {
+  const flakyStorage = wrapStorage(createMemoryStorage(), async (call, _, key) => {
     nowMs += callMs;
     if (isAway(key, nowMs)) throw new AppError("unavailable", "away");
     return await call();
-  }
-  const flakyStorage: ObjectStorage = {
-    ...memory,
-    get: (key) => flaky(key, () => memory.get(key)),
-    put: (key, body) => flaky(key, () => memory.put(key, body)),
-    create: (key, body) => flaky(key, () => memory.create(key, body)),
-    list: (prefix) => flaky(prefix, () => memory.list(prefix)),
-  };
+  });
   const onResult = (error: unknown) => void results.push(error === null ? "worked" : "failed");
   return {
     results,

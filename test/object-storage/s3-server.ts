@@ -22,12 +22,6 @@ type Misbehaviour =
   /** Begins a body that never ends, as fast as it is read, or one byte after the other. */
   | { readonly do: "pour" | "drip" };
 
-interface Stored {
-  readonly body: Uint8Array;
-  readonly tag: string;
-  readonly modified: string;
-}
-
 interface Reply {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
@@ -72,7 +66,9 @@ function refusalOf(
 function errorReply(status: number, code: string, region = ""): Reply {
   const message = "A message that names TESTACCESSKEY and hidden/secret+key";
   const xml = `<?xml version="1.0"?><Error><Code>${code}</Code><Message>${message}</Message><Region>${region}</Region></Error>`;
-  return { status, headers: { "content-type": "application/xml" }, body: xml };
+  // Whoever is sent to another server would give it the credentials, and the body is not compressed.
+  const headers = { location: "http://127.0.0.1:1/", "content-encoding": "gzip" };
+  return { status, headers, body: xml };
 }
 
 export type S3Server = Awaited<ReturnType<typeof startS3Server>>;
@@ -83,7 +79,7 @@ export async function startS3Server({
   region = "us-east-1",
   pageSize = 1000,
 } = {}) {
-  const objects = new Map<string, Stored>();
+  const objects = new Map<string, Record<"tag" | "modified", string> & { body: Uint8Array }>();
 
   function put(key: string, body: Uint8Array, headers: IncomingMessage["headers"]): Reply {
     if (headers["if-none-match"] === "*" && objects.has(key))

@@ -34,16 +34,11 @@ async function problemsOf(storage: ObjectStorage): Promise<Set<string>> {
   return problems;
 }
 
-async function openServer(options: Parameters<typeof startS3Server>[0]) {
-  const server = await startS3Server(options);
-  return {
-    storage: open(server),
-    other: open(server),
-    [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
-  };
-}
-
-objectStorageContract(() => openServer({ pageSize: 10 }));
+objectStorageContract(async () => {
+  const server = await startS3Server({ pageSize: 10 });
+  const close = () => server[Symbol.asyncDispose]();
+  return { storage: open(server), other: open(server), [Symbol.asyncDispose]: close };
+});
 
 test("objects are below the prefix, and others are not listed", async () => {
   await using server = await startS3Server();
@@ -91,12 +86,15 @@ test.each<[Record<string, string>, string]>([
   expect(await problemsOf(open(server, environment))).toEqual(new Set([`operator: ${problem}`]));
 });
 
-test("a create is refused by 412, whatever its code is, and by a server that is not S3", async () => {
+test("a create is refused by 412, whatever its code is, and by a server that is not S3, and no code of another kind is shown", async () => {
   await using server = await startS3Server();
   const storage = open(server);
   server.misbehave = () => ({ do: "fail", status: 412, code: "ObjectAlreadyExists" });
   expect(await storage.create("a", bytes("one"))).toBeFalse();
   await expectRejection(storage.get("a"), "operator", /responded with an error/);
+  // What a terminal would obey.
+  server.misbehave = () => ({ do: "fail", status: 400, code: "\x1b]0;owned\x07" });
+  await expectRejection(storage.get("a"), "operator", /responded with an error \(400\)$/);
   server.misbehave = () => ({ do: "answer", body: "<html></html>" });
   const problem = /: the server does not respond like S3: check S3_ENDPOINT$/;
   for (const call of [storage.list(""), storage.get("a"), storage.create("a", bytes("one"))])

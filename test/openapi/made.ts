@@ -1,6 +1,7 @@
 /** Files and commands of these tests, in a subdirectory, so that they find the packages of this directory. */
 import { expect } from "bun:test";
 import { mkdirSync } from "node:fs";
+import { runProgram } from "../support/program.ts";
 
 /** Set by `make openapi-test`, which installs the packages of this directory. */
 export const enabled: boolean = Bun.env["TEST_OPENAPI"] === "true";
@@ -12,26 +13,11 @@ export function made(name: string): string {
   return `${directory}/${name}`;
 }
 
-export interface Outcome {
-  readonly code: number;
-  /** stdout, then stderr. */
-  readonly text: string;
-}
-
-export async function run(
-  args: readonly string[],
-  environment: Readonly<Record<string, string>> = {},
-): Promise<Outcome> {
+/** @returns the exit code, and the text of stdout and then of stderr */
+export async function run(args: readonly string[], environment: object = {}) {
   const env = { ...process.env, NO_COLOR: "1", ...environment };
-  const child = Bun.spawn([...args], {
-    cwd: import.meta.dir,
-    env,
-    stdout: "pipe",
-    stderr: "pipe",
-  });
-  const texts = [new Response(child.stdout).text(), new Response(child.stderr).text()];
-  const text = (await Promise.all(texts)).join("");
-  return { code: await child.exited, text };
+  const { code, stdout, stderr } = await runProgram(args, { cwd: import.meta.dir, env });
+  return { code, text: stdout + stderr };
 }
 
 export async function runTool(...[name, ...options]: string[]): Promise<void> {

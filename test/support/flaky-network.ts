@@ -1,5 +1,6 @@
 /** A network between one client and a server, which loses, cuts, delays and doubles in a fixed order. */
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { type AddressInfo, createServer, type Socket } from "node:net";
+import type { TestServer } from "../http/server.ts";
 import { makeRandom } from "./random.ts";
 
 /** Sends a request on a connection of its own. @returns the response */
@@ -55,7 +56,7 @@ function isComplete(request: string): boolean {
 }
 
 /** @param seed decides the order of faults; not 0 */
-export async function startFlakyNetwork(server: { readonly url: string }, seed: number) {
+export async function startFlakyNetwork(server: Pick<TestServer, "raw">, seed: number) {
   const order = orderOf(seed);
   const sockets = new Set<Socket>();
   /** Requests that the server receives after the next one. */
@@ -64,20 +65,8 @@ export async function startFlakyNetwork(server: { readonly url: string }, seed: 
 
   function deliver(request: string): Promise<string> {
     const [line, ...fields] = request.replace(/^connection:.*\r\n/gim, "").split("\r\n");
-    let response = "";
-    return new Promise((resolve) => {
-      const { hostname: host, port } = new URL(server.url);
-      const socket = connect({ host, port: Number(port) }, () => {
-        socket.write([line, "Connection: close", ...fields].join("\r\n"), "latin1");
-      });
-      sockets.add(socket);
-      socket.setEncoding("latin1");
-      socket.on("data", (text) => {
-        response += text;
-      });
-      socket.on("error", () => {});
-      socket.on("close", () => resolve(response));
-    });
+    const text = [line, "Connection: close", ...fields].join("\r\n");
+    return server.raw(Buffer.from(text, "latin1")).catch(() => "");
   }
 
   async function answer(request: string): Promise<string> {

@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { highestMemory } from "../image/process.ts";
 
 /**
  * Watches the peak memory of a process until it is disposed of. Not its resource usage, which includes what this process
@@ -9,9 +9,7 @@ export function watchPeakMemory(pid: number) {
   let peakBytes = 0;
   const timer = setInterval(() => {
     try {
-      const [, kilobytes] =
-        /VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8")) ?? [];
-      peakBytes = Math.max(peakBytes, 1024 * Number(kilobytes ?? 0));
+      peakBytes = Math.max(peakBytes, highestMemory(pid));
     } catch {
       // It has ended.
     }

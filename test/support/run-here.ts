@@ -4,18 +4,16 @@ import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/
 import { openStorage } from "../../src/object-storage/open.ts";
 import { LISTENING, type Outcome } from "./program.ts";
 
-export interface RunningHere {
-  output(): string;
-  /** Resolves with the output so far once it matches. Rejects if the command ends before that. */
-  printed(pattern: RegExp): Promise<string>;
-  listening(): Promise<string>;
-  /** Tells it to stop. Default: SIGTERM. */
-  stop(reason?: StopReason): Promise<Outcome>;
-  readonly ended: Promise<Outcome>;
-}
+export type RunningHere = ReturnType<typeof runHere>;
+
+export const sockets: System["sockets"] = {
+  limitOpenFiles: () => 65_536,
+  closeIdle: () => ({ [Symbol.dispose]() {} }),
+  sharePort: () => false,
+};
 
 /** Runs a command in this process. @param parts replace those of a system with much memory, and without a terminal */
-export function runHere(args: readonly string[], parts: Partial<System>): RunningHere {
+export function runHere(args: readonly string[], parts: Partial<System>) {
   const printed = { stdout: "", stderr: "" };
   const stopped = Promise.withResolvers<StopReason>();
   const waiting: { pattern: RegExp; resolve: (output: string) => void }[] = [];
@@ -45,17 +43,14 @@ export function runHere(args: readonly string[], parts: Partial<System>): Runnin
     untilStopped: () => stopped.promise,
     onHangup() {},
     memoryBytes: 2 ** 40,
-    sockets: {
-      limitOpenFiles: () => 65_536,
-      closeIdle: () => ({ [Symbol.dispose]() {} }),
-      sharePort: () => false,
-    },
+    sockets,
     ...parts,
-  }).then((code) => ({ code, ...printed }));
+  }).then((code): Outcome => ({ code, ...printed }));
   const exited = ended.then((outcome) => {
     throw new Error(`It exited before it printed that: ${outcome.stderr}`);
   });
   exited.catch(() => {});
+  /** Resolves with the output so far once it matches. Rejects if the command ends before that. */
   function untilPrinted(pattern: RegExp): Promise<string> {
     const { promise, resolve } = Promise.withResolvers<string>();
     waiting.push({ pattern, resolve });
@@ -67,7 +62,7 @@ export function runHere(args: readonly string[], parts: Partial<System>): Runnin
     printed: untilPrinted,
     listening: async () => LISTENING.exec(await untilPrinted(LISTENING))?.[1] ?? "",
     ended,
-    stop(reason = { by: "signal", signal: "SIGTERM" }) {
+    stop(reason: StopReason = { by: "signal", signal: "SIGTERM" }) {
       stopped.resolve(reason);
       return ended;
     },

@@ -91,6 +91,36 @@ function makeLookups() {
 
 const inChunks = { "transfer-encoding": "chunked" };
 
+test("a write is rejected before its body is read when writes of its token have half of the memory, and others go on", async () => {
+  const [one, other] = [newToken(), newToken()];
+  const find = (hash: string) => ({ hash, scope: "write", expires_at: null, revoked_at: null });
+  const held = Promise.withResolvers<object>();
+  const users = { create: () => held.promise, get: () => null };
+  const stores = createReplaceableStore();
+  const tokens = { find, touch: async () => {} };
+  stores.replace({ secondsBehind: () => null, tokens, users } as never);
+  const app = makeApp({}, {}, stores);
+  async function send(token: string, method: string, path: string, more: RequestInit = {}) {
+    const headers = { host: "localhost", authorization: `Bearer ${token}`, ...more.headers };
+    const request = new Request(`http://localhost/api/v1${path}`, { method, ...more, headers });
+    const response = await app.handle(request);
+    return `${response.status} ${response.headers.get("retry-after")}`;
+  }
+  const body = '{"email":"a@b.cd"}'.padEnd(2 ** 16);
+  const headers = { "content-length": `${body.length}` };
+  const create = (token: string) => send(token, "POST", "/users", { body, headers });
+  // 128 of 64 KiB are half of the memory.
+  const created = Array.from({ length: 128 }, () => create(one));
+  const unread = { body: new ReadableStream(), headers: inChunks };
+  for (const rejected of [send(one, "DELETE", "/users/1"), send(one, "POST", "/users", unread)])
+    expect(await rejected).toBe("503 2");
+  expect(await send(one, "GET", "/users/1")).toBe("404 null");
+  created.push(create(other));
+  held.resolve({ id: 1, version: 1, json: "{}" });
+  expect(new Set(await Promise.all(created))).toEqual(new Set(["201 null"]));
+  expect(await create(one)).toBe("201 null");
+});
+
 test("requests with invented tokens take no memory from a token that was valid before when all wait for look-ups", async () => {
   const { valid, hold, end, post } = makeLookups();
   end();

@@ -1,5 +1,5 @@
 // What a server does while it is a standby, and while its store is replaced.
-import { afterAll, expect, spyOn, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { createReplaceableStore } from "../../src/domain/replaceable-store.ts";
 import { newToken } from "../../src/domain/token.ts";
 import { createDrain } from "../../src/http/connections/drain.ts";
@@ -10,7 +10,6 @@ import { makeDirectory } from "../support/directory.ts";
 import { makeApp } from "./app.ts";
 
 const directory = makeDirectory();
-afterAll(() => directory[Symbol.dispose]());
 
 const apiToken = newToken();
 const authorization = `Bearer ${apiToken}`;

@@ -27,29 +27,8 @@ function openWaiting(count: number, target: string, token: string): Promise<Disp
   return openMany(server, bytes, count);
 }
 
-test("a client that follows next reads every change once, at any limit, with and without records", async () => {
-  for (let at = 0; at < 12; at += 1) await newUser(server);
-  for (const start of ["", "?after=0&limit=5&wait=0", "?limit=7&include=record"]) {
-    const { last, feed } = await metaOf();
-    const ids: number[] = [];
-    let next = `${path}${start}`;
-    while (ids.at(-1) !== last) {
-      const response = await server.call("GET", next);
-      for (const change of response.json.data) {
-        ids.push(change.id);
-        expect(Object.hasOwn(change, "record")).toBe(start.includes("include"));
-      }
-      next = links(response)["next"] ?? "";
-      expect(next).toContain(`&after=${ids.at(-1)}&feed=${feed}`);
-    }
-    expect(ids).toEqual(Array.from({ length: last }, (_, at) => at + 1));
-    // At the end, it stays the same.
-    const end = await server.call("GET", next);
-    expect([end.json.data, links(end)["next"]]).toEqual([[], next]);
-  }
-});
-
 test("GET /changes has links to the first, previous and last page when it begins at an offset", async () => {
+  for (let at = 0; at < 12; at += 1) await newUser(server);
   const { last, feed } = await metaOf();
   const offset = last - (last % 3 === 0 ? 3 : last % 3);
   expect(links(await list("?limit=3&offset=3&include=record"))).toEqual({
@@ -60,7 +39,8 @@ test("GET /changes has links to the first, previous and last page when it begins
   });
   const past = await list(`?limit=3&offset=${largest}&wait=0`);
   expect([past.status, past.json.data, past.json.meta.total]).toEqual([200, [], last]);
-  expect(links(past)["next"]).toBe(`${path}?limit=3&after=${last}&feed=${feed}`);
+  const end = `${path}?limit=3&after=${last}&feed=${feed}`;
+  expect([past, await server.call("GET", end)].map((at) => links(at)["next"])).toEqual([end, end]);
   expect(links(await list("?limit=3&after=6"))).toEqual({
     first: `${path}?limit=3&after=0&feed=${feed}`,
     next: `${path}?limit=3&after=9&feed=${feed}`,

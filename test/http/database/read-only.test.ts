@@ -2,7 +2,6 @@
 import { afterAll, expect, test } from "bun:test";
 import { type CopySource, copiedTables } from "../../../src/domain/copy.ts";
 import { withStore } from "../../support/open-store.ts";
-import { againstPostgres } from "../backend.ts";
 import { operations } from "../exercise.ts";
 import { expectError, newOrder, newUser, stored } from "../make.ts";
 import { startReplica, startServer, type TestServer } from "../server.ts";
@@ -75,14 +74,4 @@ test("a read-only server changes no row, and the feed of changes continues when 
   const { status, json } = await server.call("GET", `/changes?feed=${feed}&after=3`);
   expect([status, json.data.length, json.data[0]?.id]).toEqual([200, 1, 4]);
   await server.stop();
-});
-
-test("a read-only server rejects a token when a command has revoked it", async () => {
-  await readOnly.restart();
-  const statusOf = async () => (await readOnly.call("GET", "/users")).status;
-  expect(await statusOf()).toBe(200);
-  await withStore(server.database, ({ tokens }) => tokens.revoke("write-test"));
-  // PostgreSQL: within 5 seconds.
-  while (againstPostgres && (await statusOf()) === 200) await Bun.sleep(50);
-  expect(await statusOf()).toBe(401);
 });

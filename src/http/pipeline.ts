@@ -8,7 +8,7 @@ import { failNotPrimary, NOT_PRIMARY, requireRecent } from "../domain/health.ts"
 import { requireScopes, type Token } from "../domain/token.ts";
 import { expectedBytes, readBody, receive } from "./input/body.ts";
 import type { UncheckedCall } from "./input/call.ts";
-import { requestIdOf, requireHost } from "./input/headers.ts";
+import { requestIdOf } from "./input/headers.ts";
 import type { ResponseBody } from "./output/bodies.ts";
 import { errorBody } from "./output/error-responses.ts";
 import { respond } from "./respond.ts";
@@ -48,7 +48,7 @@ function identify(services: Services, call: UncheckedCall): MaybePromise<Token> 
   return token;
 }
 
-function admit(call: UncheckedCall, token: Token | null): void {
+function admit({ requireHost }: Services, call: UncheckedCall, token: Token | null): void {
   const { headers } = call.request;
   call.token = token;
   // Bun sends the interim response only for `100-continue` in lower case: otherwise, clients would wait in vain.
@@ -58,7 +58,7 @@ function admit(call: UncheckedCall, token: Token | null): void {
 
 async function handleUnmatched(services: Services, call: UncheckedCall): Promise<ResponseBody> {
   const { unmatched } = services;
-  admit(call, unmatched.needsToken(call) ? await identify(services, call) : null);
+  admit(services, call, unmatched.needsToken(call) ? await identify(services, call) : null);
   return unmatched.handle(call);
 }
 
@@ -82,7 +82,7 @@ function authorize(
   route: Route,
   token: Token | null,
 ): MaybePromise<ResponseBody> {
-  admit(call, token);
+  admit(services, call, token);
   if (token !== null) {
     if (route.definition.scopes) requireScopes(token, route.definition.scopes);
     services.requireWithinRate(token.hash);
@@ -207,6 +207,10 @@ export function handleRequest(
     params,
     query: undefined,
     body: undefined,
+    incoming: undefined,
+    recordId: undefined,
+    waitedMs: undefined,
+    denial: undefined,
   };
   try {
     const body =

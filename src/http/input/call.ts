@@ -21,13 +21,13 @@ export interface Call<Query = unknown, Params = unknown, Body = unknown, MaybeTo
   query: Query;
   body: Body;
   /** The body, until it is read. Missing if the request has none, or has not waited yet. */
-  incoming?: ReturnType<typeof receive>;
+  incoming: ReturnType<typeof receive> | undefined;
   /** Id of the record in the response, for the log, as the rest. */
-  recordId?: number;
+  recordId: number | undefined;
   /** Time that the client has asked to wait, which is no part of the duration. */
-  waitedMs?: number;
+  waitedMs: number | undefined;
   /** Why the response is 401, or 503 because another server is the primary. */
-  denial?: AppError;
+  denial: AppError | undefined;
 }
 
 /** A request that has not passed all checks. Its token is `null` if it needs none, or has not been authenticated. */

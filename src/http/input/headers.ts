@@ -33,8 +33,14 @@ function isHost(value: string): boolean {
  * Bun joins several `Host` fields with commas, which a valid value never contains. Only an HTTP/1.0 request can be
  * without the field: Bun itself returns 400 for HTTP/1.1 without it.
  */
-export function requireHost(value: string | null): void {
-  if (value !== null && !isHost(value)) failField("Host", "format", "must be one valid host name");
+export function createHostCheck(): (value: string | null) => void {
+  // Most requests have the same.
+  let valid: string | null = null;
+  return (value) => {
+    if (value === valid || value === null) return;
+    if (!isHost(value)) failField("Host", "format", "must be one valid host name");
+    valid = value;
+  };
 }
 
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;

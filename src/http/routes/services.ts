@@ -7,6 +7,7 @@ import { isSocketPath } from "../../domain/settings.ts";
 import type { Connections } from "../connections/connections.ts";
 import type { Drain } from "../connections/drain.ts";
 import { createAuthenticator } from "../input/authentication.ts";
+import { createHostCheck } from "../input/headers.ts";
 import type { JsonSchema } from "../input/input.ts";
 import { createResponseMemory, createWriteMemory } from "../limits/memory.ts";
 import { createRateLimiter } from "../limits/rate-limit.ts";
@@ -49,6 +50,7 @@ export function createServices(options: AppOptions, routes: readonly RouteEntry[
     readHeaders: createReadHeaders(),
     responseMemory: createResponseMemory(connections, isSocketPath(config.host)),
     ...createAuthenticator(stores.use, config, now, tokenExpiry),
+    requireHost: createHostCheck(),
     yieldToClients: createYieldToClients(),
     waitingClients: createWaitingClients(stores.subscribe, drain),
     // One `Blob`: Bun copies text for each response, so that clients that do not read would fill the memory.

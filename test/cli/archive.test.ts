@@ -52,7 +52,7 @@ test.each([
     expect((await server.call("GET", "/health")).status).toBe(retryAfter ? 503 : 200);
     while (!server.output.includes('"archive not written"')) await Bun.sleep(5);
     const line =
-      "The write is in the database, and not yet in the archive: until the server has sent it, a take-over loses it\n";
+      "The archive does not have the write until the server has sent it, or without a server, until the next start has written a base\n";
     const stderr = expect.stringMatching(new RegExp(`^${RegExp.escape(line)}Created token "a" `));
     if (creating !== null) expect(await creating).toMatchObject({ code: 0, stderr });
     renameSync(archive.at("away"), archive.at("archive"));

@@ -106,7 +106,7 @@ export async function withStore<Result>(
   await store.close();
   if ((await untilArchived?.()) === false)
     system.stderr(
-      "The write is in the database, and not yet in the archive: until the server has sent it, a take-over loses it\n",
+      "The archive does not have the write until the server has sent it, or without a server, until the next start has written a base\n",
     );
   return result;
 }

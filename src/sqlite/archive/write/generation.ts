@@ -36,7 +36,8 @@ export interface Beginning {
 export type Continuation = Omit<Beginning, "position">;
 
 /** What an operator can do, unless the server sets the database aside. */
-export const RESTORE = "restore it with `user-api restore`, or choose another ARCHIVE_URL";
+export const RESTORE =
+  'run `user-api restore --from "$ARCHIVE_URL"`, or choose another ARCHIVE_URL';
 const HAS_MORE =
   "the archive has writes that this database does not have, e.g. because an older state of its files was put back";
 const HAS_LATER =

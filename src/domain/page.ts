@@ -78,7 +78,7 @@ export function joinRecords(
     bytes += isShort ? 3 * json.length + 1 : Buffer.byteLength(json) + 1;
     if (isShort && bytes > maxBytes) {
       isShort = false;
-      bytes = Buffer.byteLength(records) + Buffer.byteLength(json) + 2;
+      bytes = Buffer.byteLength(count === 0 ? json : `${records},${json}`) + 1;
     }
     // The last record has no comma.
     if (bytes - 1 > maxBytes) maxBytes = room() ?? MAX_PAGE_BYTES;

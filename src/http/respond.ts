@@ -56,16 +56,16 @@ export function respond(
   body: ResponseBody | AsyncIterable<Uint8Array>,
 ): Response {
   observe(services, call);
-  const { cors, drain, config, readHeaders } = services;
+  const { cors, drain, readHeaders } = services;
   const { request, requestId, head } = call;
   const { status, headers } = head;
-  const isRead =
-    status === 200 && request.method === "GET" && headers["content-type"] === undefined;
+  const isRead = status === 200 && request.method === "GET";
   const field = headers["etag"] === undefined ? "link" : "etag";
   const value = headers[field];
-  // A standby adds the age.
-  const isPlain = cors === null && !config.standby && !drain.closesConnections();
-  if (isRead && isPlain && value !== undefined) {
+  // A record has the `ETag` and `Cache-Control`, and a page the `Link`.
+  const hasOthers = Object.keys(headers).length > (field === "etag" ? 2 : 1);
+  const isPlain = cors === null && !drain.closesConnections();
+  if (isRead && isPlain && value !== undefined && !hasOthers) {
     readHeaders[field].set(field, value);
     readHeaders[field].set("x-request-id", requestId);
     return new Response(body, { headers: readHeaders[field] });

@@ -176,7 +176,7 @@ testIf(!skipTraced).each([
 const sync = { ARCHIVE_COMMIT: "sync" };
 const withoutArchive = { ARCHIVE_URL: "", ARCHIVE_COMMIT: "async" };
 const HAS_MORE =
-  'ARCHIVE_URL: the archive has writes that this database does not have, e.g. because an older state of its files was put back: run `user-api restore --from "$ARCHIVE_URL"`, or choose another ARCHIVE_URL\n';
+  "ARCHIVE_URL: the archive has writes that this database does not have, e.g. because an older state of its files was put back: restore it with `user-api restore --from` and this ARCHIVE_URL, or choose another one\n";
 
 const HAS_LATER =
   /^ARCHIVE_URL: (segment 1 of generation 2 is missing|log\/\S+ is damaged), and the archive has later writes that this database does not have: put back .*--at/;

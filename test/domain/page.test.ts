@@ -19,6 +19,8 @@ test.each([50, 1000])(
     const rows = rowsOf(64, rest).slice(-limit);
     const records = rows.map(({ json }) => json).join(",");
     expect(joinRecords(rows, limit)).toEqual({ records, nextAfter: null });
+    const [id, json] = [1, "x".repeat(MAX_PAGE_BYTES)];
+    expect(joinRecords([{ id, json }], limit).records === json).toBe(true);
     if (limit < 64) return;
     expect(Buffer.byteLength(records)).toBe(MAX_PAGE_BYTES);
     const problem = "must be at most 50 here, since the page would exceed 4 MiB";

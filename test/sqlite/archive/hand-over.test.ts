@@ -7,7 +7,7 @@ import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { createWriteState } from "../../../src/sqlite/archive/context.ts";
 import { encodeJson } from "../../../src/sqlite/archive/format.ts";
 import type { OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
-import { readHead } from "../../../src/sqlite/archive/read/catalog.ts";
+import { readGeneration, readHead } from "../../../src/sqlite/archive/read/catalog.ts";
 import { ANNOUNCEMENT_KEY } from "../../../src/sqlite/archive/write/announcement.ts";
 import { makeArchive, makeClock } from "./archived.ts";
 
@@ -37,8 +37,8 @@ async function start(commit: ArchiveCommit) {
   });
   const clock = makeClock();
   const storage = { ...archive.storage, create };
-  const announce = (timeMs: number) => {
-    const announcement = { holder: "b.db", timeMs, lacks: null, canWrite: true };
+  const announce = (timeMs: number, holder = "b.db") => {
+    const announcement = { holder, timeMs, lacks: null, canWrite: true };
     return storage.put(ANNOUNCEMENT_KEY, encodeJson(announcement));
   };
   await announce(1);
@@ -55,6 +55,7 @@ async function start(commit: ArchiveCommit) {
     faults,
     writes,
     announce,
+    holder: async () => (await readGeneration(storage, 1)).holder,
     pass: clock.passSlowly,
     reasons: () => server.lines.filter((line) => line.startsWith("disk fails")),
     /** @returns whether the archive was given up, and whether a write can be acknowledged */
@@ -93,7 +94,11 @@ test("a server hands over when one write has not returned for 30 s, and does not
   server.writes.begin();
   await server.pass(HUNG_MS + 2 * STEP_MS);
   expect(server.isSuperseded()).toBeFalse();
-  await server.announce(3);
+  // Its own, from before it was the primary, arrives late.
+  await server.announce(3, await server.holder());
+  await server.pass(5_000 + STEP_MS);
+  expect(server.isSuperseded()).toBeFalse();
+  await server.announce(4);
   await server.pass(5_000 + STEP_MS);
   expect([server.isSuperseded(), server.writes.end()]).toEqual([true, false]);
 });

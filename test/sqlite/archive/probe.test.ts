@@ -37,7 +37,7 @@ test("a storage with one write of a key per second, which is busy at first, is a
   await tryStorage({ ...memory, create }, clock);
 });
 
-test("a storage that checks first and stores later, forgets, lists less, is busy or replaces nothing is refused", async () => {
+test("a storage that checks first and stores later, forgets, lists less, is busy or takes no unconditional put is refused", async () => {
   const memory = createMemoryStorage();
   const all = Promise.withResolvers<void>();
   let creates = 0;

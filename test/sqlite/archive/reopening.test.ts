@@ -69,7 +69,7 @@ test("a server with --standby waits for a disk that fails, also when the databas
 test("a server without --standby starts once, and is refused with the command when its database has diverged", async () => {
   const settings = { standby: false };
   await expectRejection(open([storageAway], settings).opened, "unavailable");
-  await expectRejection(open([diverged], settings).opened, "operator", /`user-api restore`/);
+  await expectRejection(open([diverged], settings).opened, "operator", /`user-api restore --from`/);
   const { opened, events } = open([diverged, null], { ...settings, restore: "if-missing" });
   expect(await opened).toBe("open");
   expect(events).toEqual(["replaced: another history"]);

@@ -42,7 +42,7 @@ export async function probe(server: Pick<ServerContext, "storage" | "machine" | 
     const paused = machine.sleep(PAUSE_MS, signal);
     const other = key.replace(/1$/, "2");
     keys.push(other);
-    // Heartbeats replace objects: a storage that refuses this would get a record with each start.
+    // As heartbeats are written: a storage that refuses this would get a record with each start.
     await retried.put(other, new Uint8Array(1));
     const listed = await retried.list(key.slice(0, -1), undefined, undefined, 1);
     if (listed.map((object) => object.key).join() !== `${key},${other}`)

@@ -45,15 +45,17 @@ export function announceRegularly(
 }
 
 /** Watches for standbys, by the clock of this machine. */
-export function createStandbyWatch({ storage, machine }: ServerContext) {
+export function createStandbyWatch({ storage, machine, files }: ServerContext) {
   /** `undefined` before the first look. */
   let last: Announcement | null | undefined;
   /** Not before it has changed: the first one can be that of a standby which ended long ago. */
   let changedMs = Number.NEGATIVE_INFINITY;
   return {
-    /** @returns the last announcement, if it was written within the last minute */
-    current: (): Announcement | null =>
-      (machine.monotonicMs() - changedMs < MAX_SILENCE_MS && last) || null,
+    /** @returns the last announcement, if another server has written it within the last minute */
+    current(): Announcement | null {
+      const isRecent = machine.monotonicMs() - changedMs < MAX_SILENCE_MS;
+      return isRecent && last && last.holder !== files.holder ? last : null;
+    },
     async look(): Promise<void> {
       // The next announcement of the standby replaces a damaged one.
       const found = await orNull(readAnnouncement(storage));

@@ -37,7 +37,7 @@ export type Continuation = Omit<Beginning, "position">;
 
 /** What an operator can do, unless the server sets the database aside. */
 export const RESTORE =
-  'run `user-api restore --from "$ARCHIVE_URL"`, or choose another ARCHIVE_URL';
+  "restore it with `user-api restore --from` and this ARCHIVE_URL, or choose another one";
 const HAS_MORE =
   "the archive has writes that this database does not have, e.g. because an older state of its files was put back";
 const HAS_LATER =

@@ -23,8 +23,8 @@ async function handOver(archive: Archiving, number: number, reason: string): Pro
   if (writer === null || writer.heartbeat.standby()?.canWrite !== true)
     return fail("unavailable", `${reason}, and ${NO_STANDBY}`);
   const isAsync = commit === "async";
-  const hasAll = !problems.isFailing("reading") && isComplete(writer);
-  if (isAsync && !hasAll) fail("unavailable", `${reason}, and ${LACKS}`);
+  if (isAsync && (problems.isFailing("reading") || !isComplete(writer)))
+    fail("unavailable", `${reason}, and ${LACKS}`);
   if (!writes.close(number)) return false;
   log("warn", "handing over", { reason });
   endGeneration(writer);

@@ -18,7 +18,7 @@ import { makeSteps, type OpenPort } from "./steps.ts";
 import { isLinux, storePort } from "./store-port.ts";
 
 /** On SQLite; a tenth of it on PostgreSQL. */
-const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong ? 1_000 : 250));
+const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong ? 1_000 : 200));
 const isSearch = HISTORIES > 1_000;
 const MAX_SEEDS = 250;
 

@@ -97,7 +97,7 @@ async function signIn(url: string, collection: string): Promise<string> {
 export function serve(directory: string): Promise<Server> {
   const port = freePort();
   return startServer({
-    // Otherwise it would write the collection to a directory of migrations, outside of its own.
+    // Otherwise it would write the collection to a directory of migrations, outside its own.
     command: [
       ...[binary, "serve", "--automigrate=false", "--dir", directory],
       ...["--http", `127.0.0.1:${port}`],

@@ -62,7 +62,7 @@ def items:
     else . + [{sku: "other", name: "Order \($number)", quantity: 1, amount: $rest}] end
   | map(item);
 
-# What the shop says besides, if it says it: billing_city, shipping_city, customer_note …
+# What else the shop says, if it says it: billing_city, shipping_city, customer_note …
 def texts($prefix): with_entries(.key |= $prefix + .);
 def metadata: ({woo_id: "\(.id)", woo_status: .status, customer_note, payment_method}
     + ((.billing // {}) | del(.email) | texts("billing_")) + ((.shipping // {}) | texts("shipping_")))

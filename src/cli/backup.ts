@@ -36,7 +36,7 @@ async function backUpTo(path: string, system: CommandSystem) {
   return { value: { path, ...made }, text: `Backed up ${result}\n` };
 }
 
-/** @param keep number of backups that remain, from 1, besides those with a later time */
+/** @param keep number of backups that remain, from 1, in addition to those with a later time */
 function deleteOldest(directory: string, name: string, newest: string, keep: number): void {
   const isBackup = (file: string) =>
     file.startsWith(`${name}-`) &&

@@ -216,7 +216,7 @@ const commands: Commands = {
         run: checkArchive,
       },
       promote: {
-        description: "let the standby take over at once, for a planned switch",
+        description: "let the standby take over immediately, for a planned switch",
         settings: ["archiveUrl"],
         flags: { "--force": "also if no standby is known to run" },
         examples: ["user-api archive promote --archive-url s3://bucket/user-api"],

@@ -21,7 +21,7 @@ import { removeStaleSocket } from "./system/unix-socket.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 
-/** Each connection needs an open file. Below this limit few clients exhaust it, and then nobody can connect. */
+/** Each connection needs an open file. Below this limit few clients exhaust it, and then no one can connect. */
 const MIN_OPEN_FILES = 4096;
 /**
  * Memory of the process per connection that it accepts. One without a complete request needs up to 20 KiB, also of a

@@ -68,7 +68,7 @@ export async function revokeToken(system: CommandSystem, name: string): Promise<
       () => null,
       (error: unknown) => error,
     );
-    // Nobody looks at a token again that is said to be revoked.
+    // No one looks at a token again that is said to be revoked.
     const stored = (await tokens.list()).find(({ hash }) => hash === token.hash);
     if (stored?.revoked_at != null) return null;
     if (failure !== null) throw failure;

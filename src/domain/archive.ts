@@ -55,7 +55,7 @@ export interface ArchiveState {
   readonly isReachable: boolean;
 }
 
-/** A log that was ended, so that a standby takes over at once. */
+/** A log that was ended, so that a standby takes over immediately. */
 export interface Promotion {
   readonly generation: number;
   /** Names the server that has written it, for operators. */

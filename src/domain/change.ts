@@ -171,7 +171,7 @@ export interface ChangeStore {
    * Calls a listener each time when `list` may return changes that it has not returned before: within 100 ms of their
    * commit if this process or another one on the same machine has made them, otherwise within 1 s. It may also be called
    * without a new change, and never before `subscribe` returns. Subscribing is cheap, and nothing is watched while
-   * nobody has subscribed.
+   * no one has subscribed.
    * @returns ends the subscription when it is disposed of
    */
   subscribe(listener: () => void): Disposable;

@@ -23,7 +23,7 @@ export function replay<Row>(
   return { id, version, json: stored.record, replayed: true };
 }
 
-/** How long a response is stored and replayed, at least: it is until its key is deleted. */
+/** The shortest time that a response is stored and replayed: the cleanup deletes its key later. */
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1000;
 
 /** @returns the hexadecimal SHA-256 of method, path and body, which is compared as a JSON value */

@@ -126,7 +126,7 @@ function write(batch: Batch, edit: Edit): ImportResult {
   return { outcome: before === null ? "created" : "updated" };
 }
 
-/** Records can exchange their keys: marks those as free that waiting records give up, as far as all of them can change. */
+/** Records can exchange keys: marks each one as free whose owner is waiting to give it up, and can change. */
 function freeKeys(batch: Batch): void {
   const { rules, ids } = batch;
   const waiting = [...batch.waiting.values()];

@@ -63,7 +63,7 @@ export function createUserParser(): (value: unknown) => UserImport {
   };
 }
 
-/** A value that is unique besides the ids. Emails are compared by their keys. */
+/** A value that is unique in addition to the ids. Emails are compared by their keys. */
 export type UniqueKey = readonly [field: "reference" | "email", key: string];
 
 export interface ImportedRow {
@@ -141,7 +141,7 @@ export const ExportedOrder = Type.Object(
   { ...Order.properties, ...user, reference, refunded: Type.Optional(refunded), version },
   noExtraFields,
 );
-/** What an order without an id can have besides the fields of a POST: it may be part of a shop's history. */
+/** What an order without an id can have in addition to the fields of a POST: it may be part of a shop's history. */
 const NewOrder = Type.Object(
   {
     ...OrderInput.properties,
@@ -212,7 +212,7 @@ export const orderImport: ImportRules<Order, OrderImport> = {
     const fields = { status: "pending" as const, metadata: {}, ...order };
     return { ...firstVersion(id, fields, created_at), updated_at };
   },
-  // The fields that never change: the others may have changed since the import. A record without a time of its own has
+  // The fields that never change: the others may have changed since the import. A record without a creation time has
   // that of the import.
   contentOf: ({ currency, items, created_at }, record) => ({
     currency,

@@ -169,11 +169,11 @@ export interface Backend {
   ) => Promise<BackupSummary & { readonly archivedUntil: Date }>;
   /**
    * Finds the times that an archive can restore, oldest first, without reading what is in its objects.
-   * @throws {AppError} operator if the archive is empty, or nobody can tell whose it is
+   * @throws {AppError} operator if the archive is empty, or no one can tell whose it is
    */
   readonly listArchive: (storage: ObjectStorage) => Promise<readonly ArchivedRange[]>;
   /**
-   * Ends the newest log of an archive, so that a standby takes over at once.
+   * Ends the newest log of an archive, so that a standby takes over immediately.
    * @param isForced whether no standby needs to have announced itself
    * @throws {AppError} operator if there is none, or what the log ends with is damaged
    */

@@ -86,7 +86,7 @@ export function isErasedEmail(email: string): boolean {
   return /@erased\.invalid$/i.test(email);
 }
 
-/** @returns the user without personal data. The email has a random part, so that nobody can have taken it */
+/** @returns the user without personal data. The email has a random part, so that no one can have taken it */
 export function eraseUser(user: User): UserFields {
   const { id, email } = user;
   const isErased = email.startsWith(`${id}-`) && isErasedEmail(email);

@@ -14,7 +14,7 @@ type LoadRole = () => Promise<RoleCredentials>;
 
 const [TIMEOUT_MS, MAX_BYTES] = [2000, 2 ** 16];
 
-/** New credentials exist at least so long before the old ones expire. */
+/** New credentials exist at least this long before the old ones expire. */
 const RENEW_MS = 5 * 60_000;
 const RETRY_MS = 5000;
 

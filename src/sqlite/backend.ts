@@ -113,7 +113,7 @@ function findFile(databaseUrl: string, mode: StoreMode, create: boolean): string
 
 function openAs(mode: StoreMode, path: string) {
   requireOneName(path);
-  // Not of a server, beside which commands may write.
+  // Not of a server: while it runs, commands may write.
   const file = openFile(path, mode === "read");
   if (file.atRest) return file;
   const files = [path, path + suffixes.wal, path + suffixes.shm];

@@ -190,7 +190,7 @@ test("a start with an archive is refused when an older state of all files was pu
   const known = await restore();
   expect(await failureOf(start().ended)).toBe(HAS_MORE);
   expect(await restore()).toEqual(known);
-  // The ways out.
+  // A restore resolves this.
   const command = ["restore", "--from", environment.ARCHIVE_URL];
   expect((await runBinary(command, environment)).code).toBe(0);
   await serve(1);
@@ -217,7 +217,7 @@ test.each([
   damage(`${log}/${slots.at(isLast ? -1 : 0)}`);
   const why = await failureOf(start().ended);
   expect(why).toMatch(HAS_LATER);
-  // The ways out.
+  // The database itself resolves this, or the command that the message names.
   if (!isLast) return await serve(1, { DATABASE_URL: at("newer/a.db") });
   const [, command = ""] = /`user-api (.+)`/.exec(why) ?? [];
   const restored = await runBinary([...command.split(" "), "--database-url", path], environment);
@@ -242,7 +242,7 @@ test("a start with an archive begins with a new base when the database has more,
   expect(await restore()).toHaveLength(4);
 });
 
-test("a database is not archived to another archive, nor to an empty one, than its own", async () => {
+test("a database is archived only to its own archive, neither to another one nor to an empty one", async () => {
   await using archived = await makeArchived(sync, "directory");
   const { path, serve, start, at } = archived;
   await serve(1);

@@ -110,7 +110,7 @@ test("serve responds, and reports the lines it dropped, when its log is not read
 
 test.each([
   // Like `serve 2>&1 | reader`.
-  ["nobody reads its log and stderr", (_pipe: Pipe, server: Server) => fillLog(server)],
+  ["no one reads its log and stderr", (_pipe: Pipe, server: Server) => fillLog(server)],
   ["the reader of its log has closed the pipe", (pipe: Pipe) => pipe.closeReader()],
 ] as const)("serve exits with 0 on SIGTERM when %s", async (...row) => {
   const [, stopReading] = row;

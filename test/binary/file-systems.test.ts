@@ -45,7 +45,7 @@ testIf(!skipTraced && isRoot)("backups need no links, owners or permissions", as
   expect(readdirSync(directory.path).filter((name) => name.includes("partial"))).toEqual([]);
 });
 
-/** A shell that mounts the first path alone at the second one, then runs the rest, in a mount namespace of its own. */
+/** A shell that mounts the first path alone at the second one, then runs the rest, in a separate mount namespace. */
 const mount = 'mount --bind "$1" "$2"; shift 2; exec "$@"';
 const mountAlone = ["unshare", "-m", "sh", "-c", mount, "sh"];
 const canMount = Bun.spawnSync(["unshare", "-m", "mount", "-t", "tmpfs", "x", "/mnt"]).success;

@@ -1,5 +1,5 @@
 // Servers that are no PostgreSQL and no S3, or lie, and archives whose objects were changed: commands end soon, with one
-// line, in little memory, write nothing but the database, and follow nothing that they are told. What else a server of S3
+// line, in little memory, write nothing but the database, and obey nothing that they receive. What else a server of S3
 // can do wrong is in test/object-storage/s3.test.ts, and objects that lack bytes, or have others, are in
 // test/sqlite/archive/damage.test.ts.
 import { writeFileSync } from "node:fs";
@@ -71,7 +71,7 @@ function answerOfPostgres(seed: number) {
   return { first, later, after: pick(["end", "silence", "silence", "drip"] as const) };
 }
 
-/** A server that answers everybody in the same way. */
+/** A server that answers every client in the same way. */
 async function startAnswering({ first, later, after }: ReturnType<typeof answerOfPostgres>) {
   const sockets = new Set<Socket>();
   const listener = createServer((socket) => {

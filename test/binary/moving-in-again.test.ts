@@ -100,7 +100,7 @@ const shops = {
     commands: [importUsers, importOrders, compare],
     /** Its name, and what it has for these orders. */
     file: ["woo-orders.ndjson", ndjson],
-    /** The file of the rules, and what precedes those who are somebody else here. */
+    /** The file of the rules, and what precedes the keys of the shop with those of the same person here. */
     rules: ["woo.jq", "def same: "],
     same: { ...newEmails("guest"), [referenceOf("merged")]: referenceOf("stays") },
   },

@@ -89,7 +89,7 @@ onRoot("commands say that permission is denied, and name the owner of a file", a
   const nobody = await idOfNobody();
   for (const name of [directory.path, directory.at("data")]) chownSync(name, nobody, -1);
   const serve = () => failureOf(runAsNobody("serve", { DATABASE_URL: path, PORT: "0" }));
-  // As root, other programs create files that everybody can read.
+  // As root, other programs create files that every user can read.
   for (const mode of [0o644, 0o600]) {
     chmodSync(path, mode);
     const owner = `belongs to user 0 with mode ${mode.toString(8)}`;

@@ -31,7 +31,7 @@ function idsOf(stdout: string): number[] {
 const upTo = (last: number, first = 1) =>
   Array.from({ length: last - first + 1 }, (_, at) => first + at);
 
-test("changes prints every change on a line once, beside a server, and with --follow later ones until a signal arrives", async () => {
+test("changes prints every change on a line once, while a server runs, and with --follow later ones until a signal arrives", async () => {
   using world = makeHarness();
   const server = await world.serve();
   await fill(world, 451);

@@ -12,7 +12,7 @@ import { withStore } from "../support/open-store.ts";
 import type { Outcome } from "../support/program.ts";
 import { failed, type Harness, makeHarness } from "./harness.ts";
 
-// Most wait.
+// Most tests only wait for something.
 const test = inTurn.concurrent;
 
 const key = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };

@@ -52,7 +52,7 @@ const page = await Bun.file(`${import.meta.dir}/../../docs/personal-data.md`).te
 /** What every value of the user who is erased contains. */
 const MARK = "ann@example.com";
 
-test("person erase overwrites a user with all orders beside a server, and changes nothing when it is repeated", async () => {
+test("person erase overwrites a user with all orders while a server runs, and changes nothing when it is repeated", async () => {
   await using server = await startServer();
   using world = makeHarness({ environment: { DATABASE_URL: server.database } });
   const [bob, headers] = [await newUser(server), { "Idempotency-Key": "first" }];

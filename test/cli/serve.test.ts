@@ -9,7 +9,7 @@ import { openSqlite } from "../../src/sqlite/backend.ts";
 import { fillDatabase } from "../support/fill.ts";
 import { createToken, failed, makeHarness, openWith, parsedLines } from "./harness.ts";
 
-// Most wait.
+// Most tests only wait for something.
 const test = inTurn.concurrent;
 
 function get({ url }: { url: string }, path: string, token?: string): Promise<Response> {
@@ -243,7 +243,7 @@ test("health exits with 1, and the API returns 503, when the database cannot be 
   await serving.stop();
 });
 
-test("serve passes to its archive only the variables of the storage, and stops with an error when the thread of it has", async () => {
+test("serve passes to its archive only the variables of the storage, and stops with an error when the thread of the archive has stopped", async () => {
   let passed: unknown;
   let stopArchive = (_error: Error) => {};
   const storage = { S3_ACCESS_KEY_ID: "id", AWS_SECRET_ACCESS_KEY: "secret" };

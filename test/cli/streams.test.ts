@@ -6,7 +6,7 @@ import { makeDirectory } from "../support/directory.ts";
 import { fillDatabase } from "../support/fill.ts";
 import { failed, makeHarness, parsedLines } from "./harness.ts";
 
-// Most wait.
+// Most tests only wait for something.
 const test = inTurn.concurrent;
 
 test("export exits with 141 on a closed pipe", async () => {

@@ -63,7 +63,7 @@ test("large pages return 503 on a Unix socket when other clients of the token st
   expect((await server.stop()).code).toBe(0);
 });
 
-/** Two connections fill the queue, and nobody accepts them. */
+/** Two connections fill the queue, and no one accepts them. */
 const busy = `import socket, sys, time
 server, *clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
 server.bind(sys.argv[1])

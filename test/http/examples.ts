@@ -33,7 +33,7 @@ function impatient(file: string, source: string): string {
 }
 
 /**
- * Starts a program in a directory of its own, with pages of five records.
+ * Starts a program in a separate directory, with pages of five records.
  * @param source the text of the program; `null` for that of docs/examples
  */
 export async function startExample(

@@ -49,7 +49,7 @@ export async function sendRaw(
   };
 }
 
-/** Sends bytes on a connection of their own, and reads nothing of the response. */
+/** Sends bytes on a separate connection, and reads nothing of the response. */
 export function sendOnly({ url }: Pick<TestServer, "url">, bytes: string): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
   const socket = connect(Number(new URL(url).port), "127.0.0.1", () => {

@@ -10,7 +10,7 @@ export interface Seen {
   readonly starts: number;
   /** What its `/health` says that it waits for. */
   readonly waitsFor: string | null;
-  /** Whether its processes run, and were not told to stop. */
+  /** Whether its processes run, and nothing has stopped them. */
   readonly isRunning: () => boolean;
   /** What is wrong with its database; `null` if nothing is. */
   readonly damage: () => string | null;

@@ -1,6 +1,6 @@
 /**
  * A server with the part of the S3 API that the program uses: it verifies signatures, has preconditions and pages, and
- * misbehaves as told.
+ * misbehaves on request.
  */
 import { createHash } from "node:crypto";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";

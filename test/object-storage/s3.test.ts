@@ -193,7 +193,7 @@ test.each([
   await expectRejection(storage.list(""), code, message);
 });
 
-test("a list ignores keys that are none of ours, and fails when it is not well-formed", async () => {
+test("a list ignores keys that the program does not write, and fails when it is not well-formed", async () => {
   await using server = await startS3Server();
   const entry = (key: string) =>
     `<Contents><Key>${key}</Key><LastModified>2026-11-01T00:00:00Z</LastModified><Size>1</Size></Contents>`;

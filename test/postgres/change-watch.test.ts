@@ -3,7 +3,7 @@ import type { Database } from "../../src/postgres/server/connection.ts";
 import { watchChanges } from "../../src/postgres/tables/change-watch.ts";
 import { stopTime } from "../support/fake-time.ts";
 
-test("changes are looked for while somebody waits, and soon after a write", async () => {
+test("changes are looked for while there is a subscriber, and soon after a write", async () => {
   using time = stopTime();
   let write = () => {};
   const onWrite = (listener: () => void) => {

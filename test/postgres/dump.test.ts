@@ -15,7 +15,7 @@ const firstPage = { limit: 1, offset: 0 };
 
 const startServer = () => startInstance(programs, { fsync: "off", autovacuum: "off" });
 
-/** Statements that begin as many transactions, each with a number of its own. */
+/** Statements that begin as many transactions, each with a separate number. */
 const passTransactions = (count: number) => `
   do $$
   begin

@@ -130,7 +130,7 @@ function createData(programs: string, data: string, primaryUrl: string | null): 
   }
 }
 
-/** Runs statements one after the other on a connection of their own. @returns the rows of the last one */
+/** Runs statements one after the other on a separate connection. @returns the rows of the last one */
 export async function runOn<Row>(url: string | URL, ...statements: string[]): Promise<Row[]> {
   const sql = new SQL(url, { max: 1 });
   try {

@@ -53,7 +53,7 @@ test("statements that requests share are sent once when many records, pages of a
   ];
   await Promise.all(alone.map((query) => users.list(query)));
   expect(sent).toHaveLength(6);
-  // Tokens that nobody has used before.
+  // Tokens that no one has used before.
   await Promise.all(Array.from({ length: 500 }, (_, at) => tokens.find(`${at}`)));
   expect(sent).toHaveLength(7);
 });

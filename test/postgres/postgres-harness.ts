@@ -1,4 +1,4 @@
-/** For tests with PostgreSQL: stores on a database of their own, and direct access to that database. */
+/** For tests with PostgreSQL: stores on a separate database, and direct access to that database. */
 import { test as bunTest, expect } from "bun:test";
 import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
@@ -156,7 +156,7 @@ export async function makeHarness(empty = false) {
   };
 }
 
-/** A test with a database of its own, which is skipped if there is no PostgreSQL. */
+/** A test with a separate database, which is skipped if there is no PostgreSQL. */
 export function test(title: string, body: (world: Harness) => Promise<void>): void {
   bunTest.if(cluster !== null)(title, async () => {
     await using world = await makeHarness();

@@ -9,7 +9,7 @@ const restart = "select setval(seqrelid, seqstart, false) from pg_sequence";
 const move = "update change_feed set origin = '{1,1,1}', xid = txid_current()";
 
 for (const damage of [restart, `${restart}; ${move}; delete from orders; delete from users`])
-  test(`open advances sequences that are behind, after writes that are running, and says so, after ${damage}`, async (world) => {
+  test(`open waits for running writes, then advances sequences that are behind and warns of each, after ${damage}`, async (world) => {
     const first = await world.open();
     await first.tokens.create(token);
     for (let at = 0; at < 3; at += 1) await newUser(first);

@@ -39,7 +39,7 @@ export async function createUser({ call }: Pair, email: string): Promise<any> {
   return json.data;
 }
 
-/** Starts replicas on a database of their own, on PostgreSQL or Citus. */
+/** Starts replicas on a separate database, on PostgreSQL or Citus. */
 export async function startWorld() {
   await using resources = new AsyncDisposableStack();
   const database = await newDatabase(resources.use(makeDirectory()));

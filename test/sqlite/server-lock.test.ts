@@ -101,7 +101,7 @@ test("writes fail while the lock file is elsewhere, and until the restart when i
   await (await openDatabase(database.path)).close();
 });
 
-test("several servers read one file, as long as it is in its place, and what a command writes, and none starts next to one that writes, or the other way round", async () => {
+test("several servers read one file while it is in its place, and a server that writes never runs next to one that reads", async () => {
   using database = await restored();
   const { path } = database;
   const one = await openDatabase(path, readOnly);

@@ -9,7 +9,7 @@ const FIXED = "3.51.3";
 /** On macOS other users cannot enter the directory of temporary files. */
 const testExposed = test.skipIf(process.platform === "darwin");
 
-/** An open database whose directory everybody can enter, and nobody else write. */
+/** An open database whose directory all users can enter, and only its owner can write. */
 async function openExposed() {
   const directory = makeDirectory();
   chmodSync(directory.path, 0o755);

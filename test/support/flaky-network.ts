@@ -3,7 +3,7 @@ import { type AddressInfo, createServer, type Socket } from "node:net";
 import type { TestServer } from "../http/server.ts";
 import { makeRandom } from "./random.ts";
 
-/** Sends a request on a connection of its own. @returns the response */
+/** Sends a request on a separate connection. @returns the response */
 type Deliver = (request: string) => Promise<string>;
 
 /** @returns what the client receives before its connection is closed */

@@ -74,7 +74,7 @@ test("one turn of the event loop handles one request when each takes long", asyn
   const steps = counts.slice(1).map((count, at) => count - (counts[at] ?? 0));
   expect(Math.max(...steps)).toBe(1);
   await untilHandled(6);
-  // All have been handled: nobody waits any more.
+  // All have been handled: no one waits any more.
   send("b");
   expect(handled.at(-1)).toBe("b");
 });

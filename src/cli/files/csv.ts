@@ -163,7 +163,7 @@ export async function* readCsv(
     from_line: separator === undefined ? 1 : 2,
     info: true,
     max_record_size: MAX_RECORD_BYTES,
-    // Called at once. An error drops the records that the loop below has not read yet.
+    // Called immediately. An error drops the records that the loop below has not read yet.
     onRecord(row: string[], { lines }) {
       lastLine = lines;
       return row;

@@ -20,7 +20,7 @@ export interface Call<Query = unknown, Params = unknown, Body = unknown, MaybeTo
   params: Params;
   query: Query;
   body: Body;
-  /** The body, until it is read. Missing if the request has none, or has not waited yet. */
+  /** The body, until it is read. Missing in a read, and in a write that has not reserved its memory yet. */
   incoming: ReturnType<typeof receive> | undefined;
   /** Id of the record in the response, for the log, as the rest. */
   recordId: number | undefined;

@@ -1,5 +1,5 @@
 /**
- * Bounds what clients keep in memory: the request bodies of writes in progress, of which a store has no bound of its own,
+ * Bounds what clients keep in memory: the request bodies of writes in progress, which a store does not bound itself,
  * and large pages that are not sent yet.
  */
 import { fail } from "../../base/error.ts";

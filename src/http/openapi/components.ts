@@ -87,7 +87,7 @@ export function headerParameters(method: string, errors: readonly ErrorCode[]): 
   }
   if (errors.includes("idempotency_key_reused")) {
     const hours = KEY_LIFETIME_MS / 3_600_000;
-    const effect = `for ${hours} hours, the same request with the same key returns the first response`;
+    const effect = `for at least ${hours} hours, the same request with the same key returns the first response`;
     const schema = { pattern: IDEMPOTENCY_KEY.source };
     found.push(parameter("Idempotency-Key", `Makes a retry safe: ${effect}`, schema));
   }

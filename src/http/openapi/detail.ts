@@ -87,7 +87,7 @@ export function createdDoc(record: JsonSchema, example: unknown) {
   return { ...envelopeDoc("The new record", record, example, headers), status: 201 as const };
 }
 
-/** @param more what `meta` has besides, and an example of it */
+/** @param more what else `meta` has, and an example of it */
 export function pageDoc(
   record: JsonSchema,
   example: unknown,

@@ -81,7 +81,7 @@ function createSchemas(components: Record<string, JsonSchema>) {
 
   /**
    * @returns the schema in the form that most tools support, without the default: they would send it, and `offset` may
-   * not be sent beside `after`
+   * not be sent together with `after`
    */
   function inlineSchema({ title, default: _, ...schema }: JsonSchema, side: Side): JsonSchema {
     const { anyOf, patternProperties, additionalProperties, properties, items, ...rest } = schema;

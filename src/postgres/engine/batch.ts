@@ -20,9 +20,9 @@ export interface BatchOptions<Item, Result> {
   readonly maxBatches: number;
   /** Two items with a common key do not run at the same time. The default is no keys. */
   readonly conflictKeysOf?: (item: Item) => readonly string[];
-  /** Each client has an item in a batch before another one has two, so that nobody waits for all items of others. */
+  /** Each client has an item in a batch before another one has two, so that no one waits for all items of others. */
   readonly clientOf: (item: Item) => string | null;
-  /** Whether the items of a batch are of one client, so that nobody waits for a slow item of others. */
+  /** Whether the items of a batch are of one client, so that no one waits for a slow item of others. */
   readonly isOfOneClient?: boolean;
 }
 

@@ -1,6 +1,6 @@
 /**
  * The writes of requests: batches, in which each has its own outcome. If one makes its batch fail or wait for a locked row,
- * each one of the batch runs alone, and waits longer. So a row that is locked holds up nobody else.
+ * each one of the batch runs alone, and waits longer. So a row that is locked holds up no one else.
  */
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Author } from "../../domain/record.ts";

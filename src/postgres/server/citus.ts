@@ -14,7 +14,7 @@ import type { Placement } from "./placement.ts";
  * - Connections per worker and statement. With more, a batch takes ten times as long, and a busy cluster runs out of
  *   connections.
  * - The rows are mostly text, of which the binary form is not smaller, and each statement takes less time without it.
- * - Workers get the settings of a transaction that are set by statements of their own.
+ * - Workers get the settings of a transaction that are set by separate statements.
  * - Citus cannot plan without parameters. The role may have the setting of one server, as behind a pooler.
  */
 const settings = {
@@ -84,7 +84,7 @@ export async function distribute(session: Session): Promise<void> {
   for (const statement of distribution) await session.script(statement);
 }
 
-/** Frees the space of rows that were distributed, which nobody reads. It must be a transaction of its own. */
+/** Frees the space of rows that were distributed, which no statement reads. It must be a separate transaction. */
 export const truncateLocalData = `
   select pg_catalog.truncate_local_data_after_distributing_table('users')
   where pg_catalog.pg_relation_size('users') + pg_catalog.pg_relation_size('orders') > 0

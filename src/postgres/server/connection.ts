@@ -133,7 +133,7 @@ function hasPooler(driverUrl: string): boolean {
 function settingsOf(driverUrl: string, placementSettings: Settings, mode?: StoreMode): Settings {
   const { searchParams } = new URL(driverUrl);
   const readOnly = mode === "serve-read-only";
-  // A name of its own, because the pool asks PostgreSQL for the statements with its name. A pooler sets the name whenever
+  // A separate name, because the pool asks PostgreSQL for the statements with its name. A pooler sets the name whenever
   // a connection changes hands, so servers behind one share it.
   const isShared = hasPooler(driverUrl) && (mode === "serve" || readOnly);
   const all = Object.entries({

@@ -37,7 +37,7 @@ const workerErrors: readonly (readonly [message: RegExp, state: string])[] = [
   [/^deadlock detected/, DEADLOCK],
   [WORKER_LOST, CONNECTION_FAILURE],
 ];
-/** What a client is told about a server that is connected, by SQLSTATE. */
+/** What a client reads about a server that is connected, by SQLSTATE. */
 const unavailableReasons: readonly (readonly [RegExp, string])[] = [
   [/^(55P03|57014)$/, "is busy"],
   [/^25006$/, "is read-only at the moment"],

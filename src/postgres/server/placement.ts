@@ -10,7 +10,7 @@ export interface Placement {
   readonly uniqueTables: Readonly<Record<RecordTable, string>>;
   /**
    * What the statement that creates orders inserts instead of them, from `decided where is_created`; the orders are then
-   * inserted by a statement of their own. `null` if it inserts the orders.
+   * inserted by a separate statement. `null` if it inserts the orders.
    */
   readonly insertIndex: string | null;
   /**

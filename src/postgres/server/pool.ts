@@ -1,7 +1,7 @@
 /**
  * The connections to the server. They are replaced if the network has lost them, because statements on them would fail
  * only when the system gives them up, after a quarter of an hour. They are kept while the server runs their statements,
- * e.g. commits that wait for a standby: it would not notice that they are closed, and keep the old ones beside the new.
+ * e.g. commits that wait for a standby: it would not notice that they are closed, and keep the old ones as well.
  * They are also replaced if their server rejects writes and the endpoint leads to one that takes them, e.g. after it has
  * led to a standby for a moment.
  */
@@ -32,7 +32,7 @@ const isWritable = `
   select pg_catalog.current_setting('transaction_read_only') = 'off' as answer
 `;
 
-/** How long the statements on replaced connections may go on, and the next ones are kept: the endpoint may change by turns. */
+/** How long old connections may finish statements, and new ones stay at least: the endpoint may switch again. */
 const END_S = 5;
 
 /** @param open opens connections; `max` is their number, by default that of the URL */
@@ -65,7 +65,7 @@ export function createPool(
 
   /** @param endS how long the pending statements may go on, in seconds. Then they reject on their own */
   function replace(endS: number): void {
-    // Meanwhile: the new connections would stay open.
+    // It may have been closed during the check: new connections would stay open.
     if (closed) return;
     const old = sql;
     sql = open();

@@ -3,7 +3,7 @@ import type { Clock } from "../../base/clock.ts";
 import { AppError, fail, messageOf } from "../../base/error.ts";
 import type { ArchiveLog, ArchiveOptions } from "../../domain/archive.ts";
 
-/** The first line is logged when an activity fails, the second when it works again, unless that has a line of its own. */
+/** The first line is logged when an activity fails, the second when it works again, unless that has another line. */
 const LINES = {
   opening: ["archive not opened", null],
   reading: ["database not read for the archive", "database read again for the archive"],

@@ -35,7 +35,7 @@ function canLockAll(databasePath: string): boolean {
 
 /**
  * Call it before the database is opened. A lock and a WAL belong to the name under which a process has opened the file.
- * @throws {AppError} operator if the file has another name, and another process has it open, perhaps under that
+ * @throws {AppError} operator if the file has several names, and another process has it open, under any of them
  */
 export function requireOneName(databasePath: string): void {
   const { nlink } = statSync(databasePath);

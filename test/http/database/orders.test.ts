@@ -76,7 +76,7 @@ test.each(["-0", "-1", "9007199254740993", "9223372036854775807", "-922337203685
 );
 
 // All steps are in order.test.ts.
-test("PATCH /orders/:id returns 409 with what is allowed, and changes nothing, when a status is no step or a refund is out of range", async () => {
+test("PATCH /orders/:id returns 409 with what is allowed, and changes nothing, when a status is not a valid next one or a refund is out of range", async () => {
   const { id, total } = await newOrder(server, buyer.id);
   const patch = (body: object) => server.call("PATCH", `/orders/${id}`, { body });
   const changed = await patch({ status: "canceled", refunded: 41 });

@@ -103,7 +103,7 @@ export const faults: Readonly<Record<string, Fault>> = {
   "a change has no token": onChange("token = null"),
   "a deletion is an update": onChange("type = 2", "new.type = 3"),
   "changes are deleted too early": onExpiry(({ changes }) => changes.deleteExpired(new Date(8e15))),
-  "a client that has missed changes is not told": {
+  "a client that has missed changes gets no error": {
     async send(call, send) {
       const outcome = await send(call);
       const { after: _, ...query } = call.query ?? {};

@@ -238,7 +238,7 @@ function makeCrowdedSteps(seed: number): Step[] {
   );
 }
 
-/** Plays histories, each on servers of a world of its own. @throws if one breaks a promise */
+/** Plays histories, each on the servers of a separate world. @throws if one breaks a promise */
 export async function playHistories(
   count: number,
   openWorld: () => Promise<World> = makeWorld,

@@ -134,7 +134,7 @@ test("a server that stops writes nothing after the archive was asked to be compl
   expect(requests.slice(requests.indexOf("close"))).toEqual(["close"]);
 });
 
-test("the changes of a server are shown when the archive has them, and at once when it has acknowledged them", async () => {
+test("the changes of a server are shown when the archive has them, and immediately when it has acknowledged them", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   let isHeldBack = false;

@@ -67,7 +67,7 @@ test("while anything of an archive is left, a database is restored from it if al
   }
 });
 
-test("another database is refused at once if only an earlier generation has a base", async () => {
+test("another database is refused immediately if only an earlier generation has a base", async () => {
   using archive = await makeLost();
   // Of a server that was killed before it had written its first base.
   await archive.storage.put(generationKey(2), encodeJson(recordOf(2)));

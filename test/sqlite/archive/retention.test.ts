@@ -72,7 +72,7 @@ function makeStorage() {
   };
 }
 
-test("the slots of a block are in a directory of their own", () => {
+test("the slots of a block are in a separate directory", () => {
   const id: ObjectId = { generation: 2, number: 1_234_567 };
   const key = "log/00000002/0001234/0001234567";
   expect(slotKey(id)).toBe(key);

@@ -38,7 +38,7 @@ async function requireSoundEnd(storage: ObjectStorage) {
 }
 
 /**
- * @param own how this call is told from others, and its name for operators
+ * @param own how this call differs from others, and its name for operators
  * @see Backend.promoteArchive
  * @throws {AppError} unavailable if it has to be tried again
  */

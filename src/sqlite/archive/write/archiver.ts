@@ -1,4 +1,4 @@
-/** Keeps the archive of an open database up to date, generation after generation. Runs in a thread of its own. */
+/** Keeps the archive of an open database up to date, generation after generation. Runs in a separate thread. */
 import { AppError, fail, isDiskError, messageOf, systemCode } from "../../../base/error.ts";
 import {
   type ArchiverOptions,

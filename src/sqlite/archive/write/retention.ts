@@ -37,7 +37,7 @@ async function removeBefore(
 
 /**
  * Deletes the slots before this one, except the seal of each log: a server that was suspended since could create that slot
- * again, and acknowledge what nobody can restore.
+ * again, and acknowledge what cannot be restored.
  */
 function removeSlots(storage: ObjectStorage, first: ObjectId): Promise<void> {
   return removeBefore(storage, prefixes.log, slotKey(first), async (keys) => {
@@ -62,7 +62,7 @@ export async function deleteExpired(storage: ObjectStorage, oldestMs: number): P
   const { bases } = await readCatalog(storage);
   const oldest = bases.findLast(({ damage, timeMs }) => damage === null && timeMs <= oldestMs);
   if (oldest === undefined) return;
-  // First, so that nobody begins to restore an older one.
+  // First, so that no restore of an older one begins.
   await removeBefore(storage, prefixes.bases, baseKey(oldest));
   // Also those of bases that were never completed.
   await removeBefore(storage, prefixes.chunks, chunkPrefix(oldest));

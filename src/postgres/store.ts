@@ -1,7 +1,9 @@
 import { redactPassword } from "../base/database-url.ts";
+import { AppError } from "../base/error.ts";
 import { createWriteProbe } from "../base/write-probe.ts";
 import type { Store, StoreOptions } from "../domain/store.ts";
 import { createContext } from "./engine/context.ts";
+import { createSingleFlight } from "./engine/single-flight.ts";
 import { BATCH_LOCK_TIMEOUT_MS, type Database, longTransaction } from "./server/connection.ts";
 import { sqlState } from "./server/errors.ts";
 import type { Placement } from "./server/placement.ts";
@@ -20,6 +22,7 @@ import { createBulkStores } from "./whole/import.ts";
 const SIZE_TIMEOUT_MS = 1_000;
 
 const DISK_FULL = "53100";
+const PERMISSION_DENIED = "42501";
 
 /**
  * The function is in PL/pgSQL, as `number_changes`: a session that cannot load it fails the test. The sequence is missing
@@ -50,13 +53,23 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   async function write(): Promise<void> {
     await db.run("write", (session) => session.all(probe, now().toISOString()));
     if (!isFull) return;
-    // It is full again if this finds no space, and not for ever if it fails by something else.
     isFull = false;
     const limits = { lockTimeoutMs: BATCH_LOCK_TIMEOUT_MS };
-    await db.run("write", (session) => session.script(probeSpace), limits);
+    try {
+      await db.run("write", (session) => session.script(probeSpace), limits);
+    } catch (error) {
+      // There may still be no space if the failure can pass, as a lock of pg_dump. A missing permission would stay for ever.
+      isFull ||= error instanceof AppError && sqlState(error) !== PERMISSION_DENIED;
+      throw error;
+    }
   }
 
   let databaseBytes = 0;
+  const share = createSingleFlight<void>();
+  const measure = () =>
+    db.run("background", async (session) => {
+      databaseBytes = (await session.first<{ bytes: number }>(databaseSize))?.bytes ?? 0;
+    });
 
   return {
     users: createUserStore(context),
@@ -73,9 +86,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
     isPrimary: () => !readOnly,
     secondsBehind: () => null,
     async statistics() {
-      const measuring = db.run("background", async (session) => {
-        databaseBytes = (await session.first<{ bytes: number }>(databaseSize))?.bytes ?? 0;
-      });
+      const measuring = share("", measure);
       // On failure, the last known size: the other figures matter most while the database is unreachable.
       await Promise.race([measuring.catch(() => {}), Bun.sleep(SIZE_TIMEOUT_MS)]);
       return {

@@ -2,11 +2,14 @@
 import { expect } from "bun:test";
 import type { StoreOptions } from "../../src/domain/store.ts";
 import { severalServers } from "../../src/postgres/server/citus.ts";
-import { connect } from "../../src/postgres/server/connection.ts";
+import { connect, type Database } from "../../src/postgres/server/connection.ts";
+import { oneServer } from "../../src/postgres/server/placement.ts";
+import { createStore } from "../../src/postgres/store.ts";
 import { migrate, migrations } from "../../src/postgres/whole/migrate.ts";
 import { newUser, orderFields, parsed, setFields } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { listed } from "../support/listed.ts";
+import { storeOptions } from "../support/open-store.ts";
 import { databaseOf } from "./instance.ts";
 import { type Harness, makeHarness, test } from "./postgres-harness.ts";
 
@@ -164,6 +167,20 @@ test("open uses the database in the URL when PGDATABASE names another", async (w
     else Bun.env["PGDATABASE"] = before;
   }
   expect(await world.run("select from users")).toHaveLength(1);
+});
+
+test("statistics share a query for the size of the database when they are called at the same time", async (world) => {
+  const db = world.connect();
+  const kinds: string[] = [];
+  const run: Database["run"] = (kind, ...rest) => {
+    kinds.push(kind);
+    return db.run(kind, ...rest);
+  };
+  const options = { ...storeOptions, databaseUrl: world.url };
+  const store = createStore({ ...db, run }, oneServer, options);
+  const all = await Promise.all([1, 2, 3, 4].map(() => store.statistics()));
+  for (const { databaseBytes } of all) expect(databaseBytes).toBeGreaterThan(0);
+  expect(kinds).toEqual(["background"]);
 });
 
 for (const parameters of ["", "&prepare=false"])

@@ -14,11 +14,12 @@ export function watchChanges(db: Database, numberChanges: NumberChanges): Change
   let seen = "";
   let checkedMs = 0;
   let timer: Timer | undefined;
+  let dueMs = Number.POSITIVE_INFINITY;
   let polling: Timer | undefined;
 
   async function check(): Promise<void> {
     clearTimeout(timer);
-    timer = undefined;
+    dueMs = Number.POSITIVE_INFINITY;
     checkedMs = performance.now();
     try {
       const { feed, last, isBehind } = await numberChanges();
@@ -33,7 +34,11 @@ export function watchChanges(db: Database, numberChanges: NumberChanges): Change
   }
 
   function checkIn(delayMs: number): void {
-    timer ??= setTimeout(check, delayMs).unref();
+    const ms = performance.now() + delayMs;
+    if (dueMs <= ms) return;
+    clearTimeout(timer);
+    dueMs = ms;
+    timer = setTimeout(check, delayMs).unref();
   }
 
   db.onWrite(() => {

@@ -204,30 +204,34 @@ test("serve logs that its certificate expires soon, and that it has expired, and
   await serving.stop();
 });
 
-test("health prints ok when the server is healthy, and exits with 1 when nothing responds, or not with TLS", async () => {
-  using world = makeHarness();
-  const serving = await world.serve();
-  const { port } = new URL(serving.url);
-  const health = (at: string | number | undefined, ...args: string[]) =>
-    world.run("health", "--port", `${at}`, ...args);
-  expect(await health(port)).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
-  expect((await health(port, "--host", "0.0.0.0")).code).toBe(0);
-  await serving.stop();
-  const path = "/api/v1/health";
-  const line = `Cannot connect to http://127.0.0.1:${port}${path}: connection refused`;
-  expect(await health(port)).toEqual(failed(line));
-  // The reason depends on whether the machine has IPv6.
-  const withIpv6 = await health(port, "--host", "::");
-  expect(withIpv6.stderr).toStartWith(`Cannot connect to http://127.0.0.1:${port}${path}: `);
-  using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-  expect((await health(silent.port)).stderr).toEndWith(": The operation timed out.\n");
-  using plain = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response() });
-  const tls = ["--tls-cert", "a.pem", "--tls-key", "a.key"];
-  const why = "the server does not use TLS";
-  expect(await health(plain.port, ...tls)).toEqual(
-    failed(`Cannot connect to https://127.0.0.1:${plain.port}${path}: ${why}`),
-  );
-});
+// The client gives up after five seconds, which others of this process can use up.
+inTurn(
+  "health prints ok when the server is healthy, and exits with 1 when nothing responds, or not with TLS",
+  async () => {
+    using world = makeHarness();
+    const serving = await world.serve();
+    const { port } = new URL(serving.url);
+    const health = (at: string | number | undefined, ...args: string[]) =>
+      world.run("health", "--port", `${at}`, ...args);
+    expect(await health(port)).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
+    expect((await health(port, "--host", "0.0.0.0")).code).toBe(0);
+    await serving.stop();
+    const path = "/api/v1/health";
+    const line = `Cannot connect to http://127.0.0.1:${port}${path}: connection refused`;
+    expect(await health(port)).toEqual(failed(line));
+    // The reason depends on whether the machine has IPv6.
+    const withIpv6 = await health(port, "--host", "::");
+    expect(withIpv6.stderr).toStartWith(`Cannot connect to http://127.0.0.1:${port}${path}: `);
+    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+    expect((await health(silent.port)).stderr).toEndWith(": The operation timed out.\n");
+    using plain = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response() });
+    const tls = ["--tls-cert", "a.pem", "--tls-key", "a.key"];
+    const why = "the server does not use TLS";
+    expect(await health(plain.port, ...tls)).toEqual(
+      failed(`Cannot connect to https://127.0.0.1:${plain.port}${path}: ${why}`),
+    );
+  },
+);
 
 test("health exits with 1, and the API returns 503, when the database cannot be written", async () => {
   const checkUsable = () => Promise.reject(new AppError("unavailable", "the disk is full"));

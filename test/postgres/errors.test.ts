@@ -150,5 +150,5 @@ test("the store returns its statistics without delay, and counts no last use of 
   await store.checkUsable();
   expect(world.commits).toEqual([1, 1]);
   await store.close();
-  expect((await store.statistics()).databaseBytes).toBe(databaseBytes);
+  expect((await store.statistics()).databaseBytes).toBeGreaterThanOrEqual(databaseBytes);
 });

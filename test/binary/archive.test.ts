@@ -126,7 +126,7 @@ async function makeArchived(settings: Settings, kind: "bucket" | "directory" = "
 }
 
 /** The last system call before which a restore is killed, if it makes so many. */
-const LAST_ORDINAL = isLong ? 20 : 1;
+const LAST_ORDINAL = isLong ? 10 : 1;
 
 /**
  * Runs a command that is killed before one of its system calls, with this ordinal.

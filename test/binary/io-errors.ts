@@ -13,7 +13,7 @@ import type { Fault } from "./strace.ts";
 /** Concurrent runs: each mostly waits for the program. */
 const LANES = 2;
 /** Of the later calls only some fail, with gaps that are this part of their ordinal. On CI, the first four all do. */
-const GAP = isLong ? 1 / 4 : 4;
+const GAP = isLong ? 1 / 2 : 4;
 /** A longer error includes the next calls, so it need not begin at each of them. */
 const LONGER_GAP = isLong ? 1 : 24;
 

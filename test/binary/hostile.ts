@@ -78,13 +78,13 @@ export async function expectHarmless(run: Run): Promise<void> {
   if (!skipTraced) expect(readFileSync(trace, "utf8").match(/execve/g), message).toHaveLength(1);
 }
 
-/** Runs work for the inputs, some at the same time. A short run takes every seventh, and CI every second. */
+/** Runs work for the inputs, some at the same time. A short run takes every twelfth, and CI every third. */
 export async function forEachInput<Input>(
   jobs: number,
   inputs: readonly Input[],
   work: (input: Input, at: number) => Promise<void>,
 ): Promise<void> {
-  const queue = inputs.filter((_, at) => at % (isLong ? 2 : 7) === 0).entries();
+  const queue = inputs.filter((_, at) => at % (isLong ? 3 : 12) === 0).entries();
   const runRest = async () => {
     for (const [at, input] of queue) await work(input, at);
   };

@@ -6,6 +6,7 @@ import { newToken } from "../../src/domain/token.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { sendCall, startReplica, startServer, type TestServer } from "../http/server.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
 import { binary, startProgram } from "../support/program.ts";
 import { untilHealth } from "./disk.ts";
 import {
@@ -26,7 +27,7 @@ import {
   truncate,
   writing,
 } from "./io-errors.ts";
-import { test } from "./on-binary.ts";
+import { test, testIf } from "./on-binary.ts";
 import { inject, readInjected, runWithFault, skipTraced, startOptionsOf } from "./strace.ts";
 
 /** Calls on all files, because the name of a backup's temporary file is unknown. */
@@ -161,8 +162,10 @@ describe.skipIf(skipTraced)(`with ${USERS} users`, () => {
   });
   afterAll(() => base[Symbol.asyncDispose]());
 
-  test("serve starts or prints one error line when a system call fails on a new database", () =>
-    failEachCall("first start", opening, (...fault) => attemptStart(null, ...fault)));
+  testIf(isLong)(
+    "serve starts or prints one error line when a system call fails on a new database",
+    () => failEachCall("first start", opening, (...fault) => attemptStart(null, ...fault)),
+  );
 
   test("serve starts or prints one error line when a system call fails after a crash", () =>
     failEachCall("start", opening, (...fault) => attemptStart(base, ...fault)));
@@ -170,7 +173,7 @@ describe.skipIf(skipTraced)(`with ${USERS} users`, () => {
   test("serve keeps every acknowledged write when a system call fails during shutdown", () =>
     failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base, ...f)));
 
-  test.each([
+  testIf(isLong).each([
     ["check", "succeeds or prints one error line", [read, open, map]],
     ["backup", "leaves a complete copy or none", ofBackup],
   ] as const)("%s %s when a system call fails", async (name, _, kinds) => {

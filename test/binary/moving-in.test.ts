@@ -3,8 +3,9 @@ import { describe, expect } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { woocommerceLines } from "../fixtures/woocommerce.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
 import { commands, correct, exportOf, run } from "./moving-in.ts";
-import { test } from "./on-binary.ts";
+import { test, testIf } from "./on-binary.ts";
 
 const { copyRules, importUsers, importOrders, countReasons, compare } = commands;
 const { importCorrected, findTexts, importTexts } = commands;
@@ -103,82 +104,92 @@ describe.skipIf(isSkipped)(`docs/moving-in.md${isSkipped ? " (needs jq and curl)
     expect(imported.map(({ user_id }) => user_id)).toEqual([3, 3, 1, 1, 5, 2, 4]);
   });
 
-  test("commands import every order of a shop once when many have mistakes and are corrected", async () => {
-    using directory = makeDirectory();
-    const lines = [...woocommerceLines(400)];
-    const texts = lines.map(({ text }) => text);
-    writeOrders(directory, texts);
-    const first = await run(directory, copyRules, importUsers, importOrders);
-    expect(first.stderr).toContain("rejected records are in orders-rejected.ndjson");
-    const { stdout: reasons } = await run(directory, countReasons);
-    expect(reasons).toContain("4 import_text must be replaced by the fields of the record\n");
-    expect(reasons).toContain(" status must be one of pending, paid");
-    expect(reasons).toContain(" user_email must be an email address");
+  testIf(isLong)(
+    "commands import every order of a shop once when many have mistakes and are corrected",
+    async () => {
+      using directory = makeDirectory();
+      const lines = [...woocommerceLines(400)];
+      const texts = lines.map(({ text }) => text);
+      writeOrders(directory, texts);
+      const first = await run(directory, copyRules, importUsers, importOrders);
+      expect(first.stderr).toContain("rejected records are in orders-rejected.ndjson");
+      const { stdout: reasons } = await run(directory, countReasons);
+      expect(reasons).toContain("4 import_text must be replaced by the fields of the record\n");
+      expect(reasons).toContain(" status must be one of pending, paid");
+      expect(reasons).toContain(" user_email must be an email address");
 
-    // A status of a plugin.
-    correct(directory.at("woo.jq"), 'completed: "delivered"', '$&, packing: "paid"');
-    const again = ["rm *-rejected.ndjson\n", importUsers, importOrders];
-    const { stdout: remaining } = await run(directory, ...again, countReasons);
-    expect(remaining).not.toContain("status must be");
+      // A status of a plugin.
+      correct(directory.at("woo.jq"), 'completed: "delivered"', '$&, packing: "paid"');
+      const again = ["rm *-rejected.ndjson\n", importUsers, importOrders];
+      const { stdout: remaining } = await run(directory, ...again, countReasons);
+      expect(remaining).not.toContain("status must be");
 
-    for (const table of ["users", "orders"]) {
-      correct(directory.at(`${table}-rejected.ndjson`), /(@shop\d)"/g, '$1.example"');
-    }
-    const corrected = await run(directory, importCorrected, findTexts);
-    expect(corrected.stderr).not.toContain("user_email");
-    correct(directory.at("woo-corrected.ndjson"), /,\}$/gm, "}");
-    correct(directory.at("woo-corrected.ndjson"), /\]$/gm, "]}");
-    const imports = await run(directory, importTexts);
-    expect(imports.stderr).toContain("Imported 4 orders (0 unchanged, 0 rejected)");
+      for (const table of ["users", "orders"]) {
+        correct(directory.at(`${table}-rejected.ndjson`), /(@shop\d)"/g, '$1.example"');
+      }
+      const corrected = await run(directory, importCorrected, findTexts);
+      expect(corrected.stderr).not.toContain("user_email");
+      correct(directory.at("woo-corrected.ndjson"), /,\}$/gm, "}");
+      correct(directory.at("woo-corrected.ndjson"), /\]$/gm, "]}");
+      const imports = await run(directory, importTexts);
+      expect(imports.stderr).toContain("Imported 4 orders (0 unchanged, 0 rejected)");
 
-    const compared = await run(directory, compare);
-    expect([compared.code, compared.stdout]).toEqual([0, "All totals agree\nok\n"]);
-    const imported = await exportOf(directory, "orders");
-    const expected = lines.map(({ valid }) => JSON.parse(valid));
-    const totals = imported.map(({ reference, currency, total }) => [reference, currency, total]);
-    expect(totals.toSorted()).toEqual(
-      expected
-        .map(({ number, currency, total }) => [
-          ...[number, currency],
-          Math.round(Number(total) * minorUnits[currency as keyof typeof minorUnits]),
-        ])
-        .toSorted(),
-    );
+      const compared = await run(directory, compare);
+      expect([compared.code, compared.stdout]).toEqual([0, "All totals agree\nok\n"]);
+      const imported = await exportOf(directory, "orders");
+      const expected = lines.map(({ valid }) => JSON.parse(valid));
+      const totals = imported.map(({ reference, currency, total }) => [reference, currency, total]);
+      expect(totals.toSorted()).toEqual(
+        expected
+          .map(({ number, currency, total }) => [
+            ...[number, currency],
+            Math.round(Number(total) * minorUnits[currency as keyof typeof minorUnits]),
+          ])
+          .toSorted(),
+      );
 
-    const users = await exportOf(directory, "users");
-    expect((await run(directory, ...again)).stderr).toContain("Imported 0 orders");
-    expect(await exportOf(directory, "orders")).toEqual(imported);
-    // The wrong emails are rejected again.
-    expect(await exportOf(directory, "users")).toEqual(users);
-  });
+      const users = await exportOf(directory, "users");
+      expect((await run(directory, ...again)).stderr).toContain("Imported 0 orders");
+      expect(await exportOf(directory, "orders")).toEqual(imported);
+      // The wrong emails are rejected again.
+      expect(await exportOf(directory, "users")).toEqual(users);
+    },
+  );
 
-  test("commands save all pages of orders, and report a page that fails, is no JSON or is empty", async () => {
-    using directory = makeDirectory();
-    const all = [1, 2, 3, 4, 5, 6, 7].map((id) => ({ id }));
-    let left = all;
-    let failing: { readonly body: string; readonly status: number } | null = null;
-    await using shop = Bun.serve({
-      port: 0,
-      hostname: "127.0.0.1",
-      fetch({ url }) {
-        const at = Number(new URL(url).searchParams.get("offset"));
-        if (at === 3 && failing !== null) return new Response(failing.body, failing);
-        // Orders that have been saved are deleted when later ones are requested.
-        if (at === 5) left = all.slice(2);
-        return Response.json(left.slice(at, at + 2));
-      },
-    });
-    const command = commands.save.replace("https://shop.example.com", shop.url.origin);
-    // The last one is what curl makes of a response that breaks in its headers.
-    for (const [body, status] of [["<html>", 404] as const, ["<html>", 200], ["", 200]] as const) {
-      failing = { body, status };
-      const { code, stderr } = await run(directory, command);
-      expect([code, stderr]).toEqual([1, expect.stringContaining("The page at 3 failed")]);
-    }
-    failing = null;
-    left = all;
-    const { code } = await run(directory, command);
-    const saved = readFileSync(directory.at("woo-orders.ndjson"), "utf8");
-    expect([code, Bun.JSONL.parse(saved)]).toEqual([0, all]);
-  });
+  testIf(isLong)(
+    "commands save all pages of orders, and report a page that fails, is no JSON or is empty",
+    async () => {
+      using directory = makeDirectory();
+      const all = [1, 2, 3, 4, 5, 6, 7].map((id) => ({ id }));
+      let left = all;
+      let failing: { readonly body: string; readonly status: number } | null = null;
+      await using shop = Bun.serve({
+        port: 0,
+        hostname: "127.0.0.1",
+        fetch({ url }) {
+          const at = Number(new URL(url).searchParams.get("offset"));
+          if (at === 3 && failing !== null) return new Response(failing.body, failing);
+          // Orders that have been saved are deleted when later ones are requested.
+          if (at === 5) left = all.slice(2);
+          return Response.json(left.slice(at, at + 2));
+        },
+      });
+      const command = commands.save.replace("https://shop.example.com", shop.url.origin);
+      // The last one is what curl makes of a response that breaks in its headers.
+      for (const [body, status] of [
+        ["<html>", 404] as const,
+        ["<html>", 200],
+        ["", 200],
+      ] as const) {
+        failing = { body, status };
+        const { code, stderr } = await run(directory, command);
+        expect([code, stderr]).toEqual([1, expect.stringContaining("The page at 3 failed")]);
+      }
+      failing = null;
+      left = all;
+      const { code } = await run(directory, command);
+      const saved = readFileSync(directory.at("woo-orders.ndjson"), "utf8");
+      expect([code, Bun.JSONL.parse(saved)]).toEqual([0, all]);
+    },
+  );
 });

@@ -90,6 +90,9 @@ test("serve survives a checkpoint when clients use up its open files", async () 
   const json = JSON.stringify({ email: newEmail() });
   const unfinished = rawRequest("POST", "/api/v1/users", { token, json }).slice(0, -1);
   const writers = connectMany(url, unfinished, 2);
+  await Promise.all(writers.map((writer) => once(writer, "connect")));
+  // When the server responds, it has read what was sent before.
+  await create();
   const clients = connectMany(url, unfinished);
   while (readdirSync(`/proc/${server.pid}/fd`).length < OPEN_FILES) await Bun.sleep(5);
   // The first one starts a checkpoint, which fails because it cannot open the files, and the second one waits for it.

@@ -5,7 +5,7 @@ import { isLong } from "../../support/long.ts";
 import { againstCitus } from "../backend.ts";
 
 // On Citus, the model is played nowhere else.
-const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong || againstCitus ? 5 : 3));
+const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong || againstCitus ? 5 : 2));
 
 test(
   "histories of requests at the same time, and of servers that are killed, keep all promises",

@@ -13,6 +13,7 @@ import {
 import { listRanges, NO_BASE } from "../../../src/sqlite/archive/read/catalog.ts";
 import { restoreTo } from "../../../src/sqlite/archive/read/rebuild.ts";
 import { expectRejection } from "../../support/expect-error.ts";
+import { isLong } from "../../support/long.ts";
 import { runSql } from "../open-database.ts";
 import { type Archive, adviceOf, makeArchive, makeClock, type Server } from "./archived.ts";
 
@@ -132,9 +133,9 @@ test("a restore has the right state, or names what is missing or damaged and a t
   const keys = await archive.keys("");
   // Of two histories.
   expect(await listRanges(storage)).toHaveLength(2);
-  // Each object, and it with the next one, damaged in each way; and other pairs.
+  // Each object, and it with the next one, damaged in each way; on CI, other pairs as well.
   const cases = keys.flatMap((one, at) =>
-    keys.slice(at).flatMap((other, to) => {
+    keys.slice(at, isLong ? undefined : at + 2).flatMap((other, to) => {
       const ways = to <= 1 ? damages : damages.slice(at % 3, (at % 3) + Number(to % 3 === 1));
       return ways.map((damage) => ({ damage, spoiled: new Set([one, other]) }));
     }),

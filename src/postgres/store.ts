@@ -20,6 +20,8 @@ import { createBulkStores } from "./whole/import.ts";
 
 /** How long `statistics` waits for the size of the database. Prometheus times out after 10 s by default. */
 const SIZE_TIMEOUT_MS = 1_000;
+/** Time that a command has to number its changes when it ends. The next server numbers those that are left. */
+const NUMBERING_TIMEOUT_MS = 5_000;
 
 const DISK_FULL = "53100";
 const PERMISSION_DENIED = "42501";
@@ -43,6 +45,9 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   const { databaseUrl, now } = options;
   const readOnly = options.mode === "serve-read-only";
   const numberChanges = createNumbering(db, readOnly);
+  async function numberAll(): Promise<void> {
+    while ((await numberChanges().catch(() => null))?.isBehind);
+  }
   const context = createContext({ db, placement, now });
   const probe = probeWrite(placement);
   let isFull = false;
@@ -103,6 +108,11 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
     async replaceResults({ id, json }) {
       await db.run("write", (session) => session.all(replaceResults, id, json));
     },
-    close: db.close,
+    async close() {
+      // Each list reads the changes without an id, and without a server nothing numbers them.
+      if (options.mode === "write")
+        await Promise.race([numberAll(), Bun.sleep(NUMBERING_TIMEOUT_MS)]);
+      await db.close();
+    },
   };
 }

@@ -7,8 +7,9 @@ import type { Session } from "../../src/postgres/server/connection.ts";
 import { selectPage } from "../../src/postgres/tables/changes.ts";
 import { feedStatus } from "../../src/postgres/tables/numbering.ts";
 import { totalOf } from "../../src/postgres/tables/outbox.ts";
-import { newUser, rename } from "../contract/open.ts";
+import { newUser, rename, userFields } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
+import { withStore } from "../support/open-store.ts";
 import { expectPages, type Harness, insertUser, patient, test } from "./postgres-harness.ts";
 
 const all = { limit: 1000, offset: 0 };
@@ -89,6 +90,20 @@ test("changes get consecutive ids, and totals are exact, when calls number fewer
   expect(changes.map(({ id }) => id)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
   const records = changes.map(({ record_id }) => record_id);
   expect(records).toEqual([1, 2, 3, 4, 5, 1000, 6, 7, 1001, 8, 9]);
+});
+
+test("changes of an import are numbered when its command ends, also when it fails, and more wait than one call numbers", async (world) => {
+  await number(world, 1);
+  await world.run(insertChanges(20_000));
+  const importing = withStore(world.url, async ({ bulk }) => {
+    await bulk.users.import([userFields(), userFields()]);
+    throw new Error("the second batch fails");
+  });
+  await expect(importing).rejects.toThrow("the second batch fails");
+  expect(await world.run("select from change_outbox")).toEqual([]);
+  const reader = await world.open({ mode: "serve-read-only", create: false });
+  const { last, changes } = await listAfter(reader, 20_000);
+  expect([last, changes.map(({ id }) => id)]).toEqual([20_002, [20_001, 20_002]]);
 });
 
 test("changes are not deleted while another process numbers", async (world) => {

@@ -20,7 +20,7 @@ function makeCache() {
     return begun.promise;
   };
   const { find, clear } = createTokenCache(read, () => clock.nowMs);
-  return { reads, find: async (hash: string) => find(hash), clear, clock };
+  return { reads, findNow: find, find: async (hash: string) => find(hash), clear, clock };
 }
 
 test.each([
@@ -42,6 +42,16 @@ test.each([
     expect(reads).toHaveLength(2);
   },
 );
+
+test("find returns a cached token in the same turn, also when others are being read", async () => {
+  const { reads, findNow, find } = makeCache();
+  const first = findNow("a");
+  expect(first).toBeInstanceOf(Promise);
+  reads[0]?.resolve(tokenOf("a"));
+  await first;
+  void find("b");
+  expect(findNow("a")).toEqual(tokenOf("a"));
+});
 
 test("find reads a token again when 4 s have passed since the last read began, and does not use one that takes so long", async () => {
   const { reads, find, clock } = makeCache();

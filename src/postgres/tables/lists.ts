@@ -42,6 +42,7 @@ const sortOrders = {
 interface Values {
   readonly limit: string;
   readonly after: string;
+  readonly isCursor: string;
   readonly user: string;
   readonly offset: string | null;
   readonly maxBytes: number;
@@ -88,27 +89,27 @@ function foundRows(list: List, sort: Sort, values: Values): string {
 /** @param isMeasured whether the page may be too large: if its long columns exceed `maxBytes`, no JSON is built */
 function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean): string {
   const { table } = list;
+  const { limit, maxBytes } = values;
   const { direction, last } = sortOrders[sort];
-  const isOnPage = `at <= ${values.limit}`;
-  // The record after the page shows whether it is the last one.
-  const found = foundRows(list, sort, { ...values, limit: `${values.limit} + 1` });
-  const sizes = `select ${longBytes[table]} as bytes from found order by id ${direction} limit ${values.limit}`;
-  const isBuilt = `(select pg_catalog.sum(bytes) from (${sizes}) as size) <= ${values.maxBytes}`;
+  const found = foundRows(list, sort, { ...values, limit: `${limit} + 1` });
+  const ordered = `${isMeasured ? "found" : `(${found}) as found`} order by id ${direction} limit`;
+  // Only a query with `after` asks whether the page is the last one. To number the rows would take longer.
+  const hasNext = `${values.isCursor} and (select id from ${ordered} 1 offset ${limit}) is not null`;
+  const sizes = `select ${longBytes[table]} as bytes from ${ordered} ${limit}`;
+  const isBuilt = `(select pg_catalog.sum(bytes) from (${sizes}) as size) <= ${maxBytes}`;
   return `
     ${isMeasured ? `with found as materialized (${found})` : ""}
     select
       (${totalQuery(list, values)})::bigint as total,
       case
         when pg_catalog.count(*) = 0 then ''
-        when pg_catalog.sum(pg_catalog.octet_length(json) + 1) filter (where ${isOnPage}) - 1 <= ${values.maxBytes}
-          then pg_catalog.string_agg(json, ',') filter (where ${isOnPage})
+        when pg_catalog.octet_length(pg_catalog.string_agg(json, ',')) <= ${maxBytes}
+          then pg_catalog.string_agg(json, ',')
       end as records,
-      case when pg_catalog.count(*) > ${values.limit} then pg_catalog.${last}(id) filter (where ${isOnPage}) end as next
+      case when ${hasNext} then pg_catalog.${last}(id) end as next
     from (
-      select
-        id, pg_catalog.row_number() over (order by id ${direction}) as at,
-        ${isMeasured ? `case when ${isBuilt} then ${json[table]} end` : json[table]} as json
-      from ${isMeasured ? "found" : `(${found}) as found`}
+      select id, ${isMeasured ? `case when ${isBuilt} then ${json[table]} end` : json[table]} as json
+      from (select * from ${ordered} ${limit}) as page
     ) as row
   `;
 }
@@ -117,7 +118,8 @@ function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean)
 function sharedStatement(list: List, sort: Sort): string {
   const values = {
     limit: `requested."limit"`,
-    after: "requested.after",
+    after: `coalesce(requested.after, ${sortOrders[sort].start})`,
+    isCursor: "requested.after is not null",
     user: "requested.user_id",
     offset: null,
     maxBytes: LARGE_PAGE_BYTES,
@@ -136,7 +138,7 @@ interface PageRow {
   readonly total: number;
   /** Comma-separated JSON; `null` if they exceed `maxBytes`. */
   readonly records: string | null;
-  /** Id of the last record; `null` if it is the last of the list. */
+  /** Id of the last record; `null` if it is the last of the list, or none is asked for. */
   readonly next: number | null;
 }
 
@@ -167,7 +169,7 @@ function prepareShared({ db }: StoreContext, list: List, sort: Sort) {
     run(requested) {
       const queries = requested.map(({ query: { limit, after, user_id } }) => ({
         limit,
-        after: after || start,
+        after: after === 0 ? start : after,
         user_id,
       }));
       const read = (session: Session) => session.all<PageRow>(statement, JSON.stringify(queries));
@@ -200,7 +202,10 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     const last = offset > 0 ? `$${values.length}` : null;
     const names = { limit: "$1::bigint", after: "$2::bigint", user: "$3::bigint", offset: last };
     const read = readWithin(memory, client, limit, async (session, maxBytes) => {
-      const statement = selectPage(list, sort, { ...names, maxBytes }, limit > ALWAYS_FITTING);
+      const given = { ...names, isCursor: `${after !== undefined}`, maxBytes };
+      // With several servers, the rows are fetched once.
+      const isMeasured = limit > ALWAYS_FITTING || maxOffsetOfAll !== null;
+      const statement = selectPage(list, sort, given, isMeasured);
       const row = itemAt(await session.all<PageRow>(statement, ...values), 0);
       if (row.records !== null) return row;
       if (maxBytes < MAX_PAGE_BYTES) fail("unavailable", NO_ROOM);
@@ -212,7 +217,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
   const maxOffset = list.ofUser ? null : maxOffsetOfAll;
 
   return async (query, client, memory) => {
-    const { limit, offset, after, sort = "id" } = query;
+    const { limit, offset, sort = "id" } = query;
     if (maxOffset !== null && offset > maxOffset) {
       const most = maxOffset.toLocaleString("en");
       const range = { min: 0, max: maxOffset };
@@ -226,7 +231,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     return {
       total,
       records: records ?? "",
-      nextAfter: after === undefined ? null : next,
+      nextAfter: next,
       ...(maxOffset !== null && { maxOffset }),
     };
   };

@@ -60,23 +60,22 @@ export type Total = "users" | OrderStatus;
 /** In the order of `change_feed.totals`. */
 export const totals: readonly Total[] = ["users", ...orderStatuses];
 
-function addedTo(total: Total): string {
-  if (total === "users") {
+function addedTo(parts: readonly Total[]): string {
+  if (parts.includes("users")) {
     const [created, deleted] = [changeCodeOf("user.created"), changeCodeOf("user.deleted")];
     return `(type = ${created})::integer - (type = ${deleted})::integer`;
   }
-  const code = orderStatuses.indexOf(total) + 1;
-  const is = (status: string) => `coalesce((${status} = ${code})::integer, 0)`;
-  return `${is("status")} - ${is("status_before")}`;
+  const codes = parts.map((total) => totals.indexOf(total)).join(", ");
+  const isIn = (status: string) => `coalesce((${status} in (${codes}))::integer, 0)`;
+  return `${isIn("status")} - ${isIn("status_before")}`;
 }
 
-/** @returns a query for these totals now, `total`: those after the last numbered change, and what the outbox adds */
+/** @returns a query for the users or these orders now, `total`: those after the last numbered change, and the outbox */
 export function totalOf(...parts: readonly Total[]): string {
   const counted = parts.map((total) => `totals[${totals.indexOf(total) + 1}]`).join(" + ");
-  const added = parts.map(addedTo).join(" + ");
   const sums = whenUnnumbered("state").map(
     (condition) =>
-      `(select coalesce(pg_catalog.sum(${added}), 0) from change_outbox where ${condition})`,
+      `(select coalesce(pg_catalog.sum(${addedTo(parts)}), 0) from change_outbox where ${condition})`,
   );
   return `
     select ${counted} + ${sums.join(" + ")} as total

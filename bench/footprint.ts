@@ -82,12 +82,8 @@ export async function measureFootprints(rounds: number): Promise<Footprint[]> {
       const idleMb = residentMemoryMb(server.pid);
       await server.stop();
       rmSync(directory, { recursive: true });
-      found.push({
-        server: name,
-        start_ms,
-        idle_mb: idleMb,
-        sizeMb: statSync(executable).size / 1e6,
-      });
+      const sizeMb = statSync(executable).size / 1e6;
+      found.push({ server: name, start_ms, idle_mb: idleMb, sizeMb });
     }
   }
   return found;

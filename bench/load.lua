@@ -18,7 +18,7 @@ function init(args)
   method, path, body, keyed = args[1], args[2], args[3], args[4] == "true"
   name, users = args[6], tonumber(args[7])
   wrk.headers["Authorization"] = "Bearer " .. args[5]
-  if method == "POST" then
+  if method ~= "GET" then
     wrk.headers["Content-Type"] = "application/json"
     return
   end
@@ -30,7 +30,7 @@ function request()
   count = count + 1
   if method == "GET" then return prepared[1 + count % PREPARED] end
   if keyed then wrk.headers["Idempotency-Key"] = name .. "-" .. count end
-  return wrk.format(method, path, nil, fill(body, count))
+  return wrk.format(method, method == "PATCH" and fill(path, count) or path, nil, fill(body, count))
 end
 
 function done(summary, latency)

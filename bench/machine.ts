@@ -1,6 +1,7 @@
 /** Where it was measured, and with which versions. */
 import { Database } from "bun:sqlite";
 import { cpus, release, totalmem } from "node:os";
+import { readBaseline } from "./baseline.ts";
 import manifest from "./package.json" with { type: "json" };
 import { describePocketBase } from "./pocketbase.ts";
 import { describePostgres } from "./postgres.ts";
@@ -26,6 +27,7 @@ export function describeVersions(): Record<string, string> {
   const printed = Bun.spawnSync(["wrk", "--version"]).stdout.toString();
   return {
     "user-api": `${output(binary, "version")}, commit ${output("git", "rev-parse", "--short", "HEAD")}`,
+    "the version before": readBaseline(),
     PostgreSQL: describePostgres() ?? "not installed",
     Bun: `${Bun.version} with SQLite ${sqlite?.[0]}`,
     Hono: `${dependencies.hono}, postgres.js ${dependencies.postgres}`,

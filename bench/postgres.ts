@@ -2,9 +2,10 @@
  * The service on PostgreSQL, compared with itself on SQLite and with other servers on the same PostgreSQL. The
  * database server shares the core of the measured server, which SQLite has for itself.
  */
+import { readFileSync } from "node:fs";
 import { SQL } from "bun";
 import { findPrograms, type Instance, makeInstance } from "../test/postgres/instance.ts";
-import { createUser, firstPage, getUser, placeOrder, type Request } from "./load.ts";
+import { createUser, firstPage, getUser, placeOrder, type Request, updateUser } from "./load.ts";
 import {
   cpuTimeUs,
   freePort,
@@ -53,6 +54,7 @@ export function nearTitle({ what, connections }: PostgresLoad): string {
 export function farTitle({ what, connections }: PostgresLoad): string {
   return `On PostgreSQL 1 ms away: ${titleOf(what, connections)}`;
 }
+export const updateTitle = `On PostgreSQL: ${titleOf("PATCH /users/:id", 64)}`;
 export const deepTitle = `On PostgreSQL: ${titleOf("GET /users?limit=20&after", 8)}`;
 
 /** @returns the version of the server; `null` if PostgreSQL is not installed */
@@ -60,6 +62,13 @@ export function describePostgres(): string | null {
   const programs = findPrograms();
   if (programs === null) return null;
   return output(`${programs}/postgres`, "--version").replace("postgres (PostgreSQL)", "").trim();
+}
+
+/** @returns the ids of the server and of its child processes */
+function processesOf({ data }: Instance): number[] {
+  const [pid = ""] = readFileSync(`${data}/postmaster.pid`, "utf8").split("\n", 1);
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8");
+  return [pid, ...children.trim().split(" ")].map(Number);
 }
 
 /** Starts PostgreSQL on the core of the measured servers. Its defaults have `fsync` on. */
@@ -70,7 +79,7 @@ async function startPostgres(): Promise<Instance> {
   await instance.start();
   // The server itself is the first: what it starts later inherits the core. A process of a connection that has just
   // been closed may be gone.
-  for (const pid of instance.processes()) {
+  for (const pid of processesOf(instance)) {
     Bun.spawnSync(["taskset", "-c", "-p", String(SERVER_CORE), String(pid)]);
   }
   return instance;
@@ -134,23 +143,22 @@ function measureLoads(
   );
 }
 
-/** The first page of one table, and a deep one. */
-async function measureDeep(
+/** One table of the service alone, with one row per request. */
+async function measureAlone(
+  { title, connections }: { readonly title: string; readonly connections: number },
+  requests: Readonly<Record<string, Request>>,
   seed: Seed,
-  depth: number,
   databaseTimeUs: () => number,
   plan: Plan,
 ): Promise<void> {
   const variants = { service: { program: "user-api", database: seed.path } } as const;
-  const pages = { "first page": "", "deep after": `&after=${depth}` };
   await restarted(plan, () =>
     withServers(seed, variants, async ({ service }) => {
       const server = { ...service, databaseTimeUs };
-      const entries = Object.entries(pages).map(([name, query]): Entry => {
-        const request = { method: "GET", path: `/api/v1/users?limit=20${query}` } as const;
-        return { name, server, request, connections: 8 };
+      const entries = Object.entries(requests).map(([name, request]): Entry => {
+        return { name, server, request, connections };
       });
-      await interleave(deepTitle, entries, plan);
+      await interleave(title, entries, plan);
     }),
   );
 }
@@ -160,7 +168,7 @@ export async function measurePostgres(seed: Seed, depth: number, plan: Plan): Pr
   await using instance = await startPostgres();
   output(binary, "copy", "--to", instance.url, "--database-url", seed.path);
   await run(instance.url, "vacuum analyze", "checkpoint");
-  const databaseTimeUs = () => sumOfCpuTimeUs(instance.processes());
+  const databaseTimeUs = () => sumOfCpuTimeUs(processesOf(instance));
   const variantsOn = (database: string) =>
     ({
       [onPostgres]: { program: "user-api", database },
@@ -172,6 +180,10 @@ export async function measurePostgres(seed: Seed, depth: number, plan: Plan): Pr
   const nearLoads = [...Object.values(loads), ...Object.values(loneLoads)];
   const nearTables = nearLoads.map((load) => ({ ...load, title: nearTitle(load) }));
   await measureLoads(seed, near, nearTables, { databaseTimeUs }, plan);
+  const updates = { "without a key": updateUser, "with a key": { ...updateUser, keyed: true } };
+  const onInstance = { ...seed, path: instance.url };
+  const updating = { title: updateTitle, connections: 64 };
+  await measureAlone(updating, updates, onInstance, databaseTimeUs, plan);
 
   await using proxy = await startProxy(instance.url);
   const farTables = Object.values(loads).map((load) => ({ ...load, title: farTitle(load) }));
@@ -179,5 +191,7 @@ export async function measurePostgres(seed: Seed, depth: number, plan: Plan): Pr
   // One start: the delay matters more than what differs between two starts.
   await measureLoads(seed, variantsOn(proxy.url), farTables, times, { ...plan, starts: 1 });
   const deep = await fillDeep(instance.url, depth + depth / 10);
-  await measureDeep(deep, depth, databaseTimeUs, plan);
+  const deepPage = { method: "GET", path: `/api/v1/users?limit=20&after=${depth}` } as const;
+  const pages = { "first page": firstPage, "deep after": deepPage };
+  await measureAlone({ title: deepTitle, connections: 8 }, pages, deep, databaseTimeUs, plan);
 }

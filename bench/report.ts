@@ -3,10 +3,10 @@ import { judge, type Results } from "./goals.ts";
 import type { Sample } from "./load.ts";
 import { counted, median, type Table } from "./rounds.ts";
 
-/** A Markdown table. All columns but the first are figures. */
+/** A Markdown table. All columns but the first and those of reasons are figures. */
 function markdownTable(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const line = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
-  const rule = head.map((_, column) => (column === 0 ? "---" : "--:"));
+  const rule = head.map((name, column) => (column === 0 || name === "reason" ? "---" : "--:"));
   return [line(head), line(rule), ...rows.map(line)].join("\n");
 }
 
@@ -37,14 +37,21 @@ function sampleTable({ title, rows }: Table): string {
 
 function verdictTable(results: Results): string {
   const words = { true: "yes", false: "**no**", null: "" };
-  const rows = judge(results).map(({ figure, goal, measured, byCpu, reached }) => [
-    figure,
-    goal,
-    measured,
-    byCpu,
-    words[`${reached}`],
-  ]);
-  return markdownTable(["figure", "goal", "measured", "by CPU time", "reached"], rows);
+  const rows = judge(results).map(({ figure, goal, measured, byCpu, reached, reason }) => {
+    return [figure, goal, measured, byCpu, words[`${reached}`], reason];
+  });
+  return markdownTable(["figure", "goal", "measured", "by CPU time", "reached", "reason"], rows);
+}
+
+function pairTable({ pairs }: Results): string {
+  const rows = [...Map.groupBy(pairs, ({ load }) => load)].map(([load, rounds]) => {
+    const of = (field: "beforeUs" | "nowUs" | "ratio") => rounds.map((one) => one[field]);
+    const ratios = [median(of("ratio")), Math.min(...of("ratio")), Math.max(...of("ratio"))];
+    const times = [round(median(of("beforeUs"))), round(median(of("nowUs")))];
+    return [load, ...times, ...ratios.map((ratio) => ratio.toFixed(3))];
+  });
+  const head = ["load", "before, µs", "now, µs", "ratio", "smallest", "largest"];
+  return `### CPU time per request, and in the version before\n\n${markdownTable(head, rows)}`;
 }
 
 function faults({ tables, failures }: Results): string {
@@ -117,6 +124,8 @@ Medians of all rounds.
 ${tables.map(sampleTable).join("\n\n")}
 
 ${duringWritesTable(results)}
+
+${pairTable(results)}
 
 ## Runs that do not count
 

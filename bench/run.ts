@@ -1,10 +1,11 @@
 /**
- * Measures everything, and writes RESULTS.md and results.svg. `--quick` takes about two minutes and writes to
- * `data/`. `--starts 1` takes half as long. `--only PART`, which may be repeated, takes the other parts from the last
- * run. `--report` measures nothing.
+ * Measures everything, and writes RESULTS.md and results.svg. `--quick` takes about four minutes and writes to
+ * `data/`. `--starts 1` takes half as long. `--only PART`, e.g. `--only pairs`, which may be repeated, takes the other
+ * parts from the last run. `--report` measures nothing.
  */
 import { existsSync, mkdirSync } from "node:fs";
 import { parseArgs } from "node:util";
+import { measurePairs } from "./baseline.ts";
 import { measureFootprints, measureGrowth, measureReadsDuringWrites } from "./footprint.ts";
 import { judge, type Results } from "./goals.ts";
 import { describeMachine, describeVersions } from "./machine.ts";
@@ -31,6 +32,7 @@ const { values: flags } = parseArgs({
 const settings = flags.quick
   ? {
       plan: { starts: 1, rounds: 1, duration_s: 1, warmupS: 0 },
+      pairs: { starts: 2, rounds: 2, duration_s: 1 },
       spareS: 0,
       longS: 1,
       seeds: [
@@ -44,6 +46,7 @@ const settings = flags.quick
     }
   : {
       plan: { starts: 2, rounds: 3, duration_s: 1, warmupS: 1 },
+      pairs: { starts: 2, rounds: 5, duration_s: 2 },
       spareS: 45,
       longS: 5,
       seeds: [
@@ -66,7 +69,9 @@ const plan: Plan = {
 const resultsPath = `${dataDirectory}/results${flags.quick ? "-quick" : ""}.json`;
 
 /** What is not a table. */
-type Others = { -readonly [Key in "footprints" | "growth" | "reads_during_writes"]: Results[Key] };
+type Others = {
+  -readonly [Key in "footprints" | "growth" | "pairs" | "reads_during_writes"]: Results[Key];
+};
 
 /** @param seedAt creates a seed when the first part needs it */
 function partsOf(seedAt: (index: number) => Seed, others: Others) {
@@ -88,6 +93,10 @@ function partsOf(seedAt: (index: number) => Seed, others: Others) {
     growth: async () => {
       others.growth = await measureGrowth(small(), settings.requests);
     },
+    pairs: async () => {
+      const starts = Number(flags.starts ?? settings.pairs.starts);
+      others.pairs = await measurePairs({ ...plan, ...settings.pairs, starts });
+    },
   };
 }
 
@@ -107,8 +116,8 @@ async function measure(): Promise<Results> {
   const seeds = new Map<number, Seed>();
   const failures: string[] = [];
   const last: Partial<Results> = flags.only.length === 0 ? {} : await readLastResults();
-  const { footprints = [], growth = [], reads_during_writes = [] } = last;
-  const others: Others = { footprints, growth, reads_during_writes };
+  const { footprints = [], growth = [], pairs = [], reads_during_writes = [] } = last;
+  const others: Others = { footprints, growth, pairs, reads_during_writes };
   const parts = partsOf((index) => {
     const [users = 0, orders = 0] = settings.seeds[index] ?? [];
     return seeds.getOrInsertComputed(index, () => seed(users, orders));
@@ -120,7 +129,9 @@ async function measure(): Promise<Results> {
     } catch (error) {
       // One part that fails must not cost the results of the others.
       console.error(error);
-      failures.push(`${name}: ${error instanceof Error ? error.message : error}`);
+      failures.push(
+        `${name}: ${String(error instanceof Error ? error.message : error).split("\n", 1)}`,
+      );
     }
     removeCopies();
   }

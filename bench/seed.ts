@@ -28,9 +28,9 @@ function remove(path: string): void {
 }
 
 /** Creates a token, and the schema if the database is empty. */
-export function createToken(databaseUrl: string): string {
+export function createToken(databaseUrl: string, program = binary): string {
   const name = `bench ${Date.now()}`;
-  return output(binary, "token", "create", name, "--database-url", databaseUrl);
+  return output(program, "token", "create", name, "--database-url", databaseUrl);
 }
 
 /** The fractions of its multiples are spread evenly. */
@@ -39,16 +39,12 @@ const statuses = ["delivered", "pending", "delivered", "paid", "delivered", "shi
 
 function userOf(id: number): object {
   const metadata = { plan: ["free", "team", "business"][id % 3] };
-  return {
-    email: `ada.brown.${id}@example.com`,
-    reference: `C-${id}`,
-    name: "Ada Brown",
-    metadata,
-  };
+  const email = `ada.brown.${id}@example.com`;
+  return { email, reference: `C-${id}`, name: "Ada Brown", metadata };
 }
 
 /** Some users order more than others. */
-function orderOf(id: number, users: number): object {
+function orderOf(id: number, users: number) {
   const items = Array.from({ length: 1 + (id % 3) }, (_, at) => {
     const product = { sku: `tea-0${at}`, name: "Green tea, 250 g", unit_price: 1250 };
     return { ...product, quantity: 1 + ((id + at) % 4) };
@@ -59,6 +55,7 @@ function orderOf(id: number, users: number): object {
 
 /** Imports records, whose ids begin with 1. */
 function importAll(
+  program: string,
   databaseUrl: string,
   table: "users" | "orders",
   count: number,
@@ -72,15 +69,15 @@ function importAll(
     writeSync(descriptor, lines.join(""));
   }
   closeSync(descriptor);
-  if (count > 0) output(binary, "import", table, path, "--database-url", databaseUrl);
+  if (count > 0) output(program, "import", table, path, "--database-url", databaseUrl);
   rmSync(path);
 }
 
 /** Stores users and orders in an empty database. */
 export function fill(databaseUrl: string, users: number, orders: number): void {
   const startedMs = performance.now();
-  importAll(databaseUrl, "users", users, userOf);
-  importAll(databaseUrl, "orders", orders, (id) => orderOf(id, users));
+  importAll(binary, databaseUrl, "users", users, userOf);
+  importAll(binary, databaseUrl, "orders", orders, (id) => orderOf(id, users));
   const seconds = ((performance.now() - startedMs) / 1000).toFixed(1);
   console.log(`seeded ${users} users and ${orders} orders in ${seconds} s`);
 }
@@ -115,6 +112,23 @@ export function seed(users: number, orders: number): Seed {
   }
   remove(draft);
   const token = createToken(path);
+  checkpoint(path);
+  return { path, token, users, orders };
+}
+
+/** A seed by a version of the program. Records are as in an export, whose form is stable, and without references. */
+export function seedBy(program: string, name: string, users: number, orders: number): Seed {
+  const path = `${dataDirectory}/filled-${name}.db`;
+  remove(path);
+  const createdAt = "2026-11-01T00:00:00.000Z";
+  const rest = { version: 1, created_at: createdAt, updated_at: createdAt, reference: undefined };
+  importAll(program, path, "users", users, (id) => ({ ...userOf(id), ...rest, id }));
+  importAll(program, path, "orders", orders, (id) => {
+    const order = orderOf(id, users);
+    const total = order.items.reduce((sum, item) => sum + item.quantity * item.unit_price, 0);
+    return { ...order, ...rest, id, total, metadata: {} };
+  });
+  const token = createToken(path, program);
   checkpoint(path);
   return { path, token, users, orders };
 }

@@ -23,10 +23,12 @@ const programs = {
 type Program = keyof typeof programs;
 
 /** These do less than the service on purpose: they show what its foundation costs. */
-const baselines: readonly Program[] = ["raw", "Elysia"];
+const foundations: readonly Program[] = ["raw", "Elysia"];
 
 export interface Variant {
   readonly program: Program;
+  /** Path of another version of user-api. */
+  readonly executable?: string;
   /** Path or URL. By default a copy of the seed. */
   readonly database?: string;
   /** `full` responds after the write is on disk; `normal` may lose what it has acknowledged. */
@@ -93,7 +95,7 @@ async function requireSameResponses({ url, token, users }: Running): Promise<voi
 }
 
 export async function start(seed: Seed, variant: Variant): Promise<Running> {
-  const { program, durability = "full", log = true } = variant;
+  const { program, executable, durability = "full", log = true } = variant;
   const { command, env } = programs[program];
   const ours = program === "user-api";
   const port = freePort();
@@ -102,7 +104,7 @@ export async function start(seed: Seed, variant: Variant): Promise<Running> {
     ? { DATABASE_URL: database, LOG_LEVEL: log ? "info" : "warn" }
     : { DATABASE: database, LOG: log ? "on" : "off", DURABILITY: durability };
   const server = await startServer({
-    command,
+    command: executable === undefined ? command : [executable, "serve"],
     env: { ...env, ...settings, PORT: String(port) },
     cwd: dataDirectory,
     port,
@@ -112,7 +114,8 @@ export async function start(seed: Seed, variant: Variant): Promise<Running> {
   const running = { ...server, token: seed.token, users: seed.users };
   try {
     // A seed itself is never written to.
-    if (!baselines.includes(program) && database !== seed.path) await requireSameResponses(running);
+    if (!foundations.includes(program) && database !== seed.path)
+      await requireSameResponses(running);
   } catch (error) {
     await server.stop();
     throw error;

@@ -64,12 +64,8 @@ export function measureDepths(seed: Seed, plan: Plan): Promise<void> {
         const path = `/api/v1/orders?limit=20&${query}`;
         // The check for equal responses has placed one order.
         await requireTotal(server, path, seed.orders + 1);
-        entries.push({
-          name,
-          server,
-          request: { method: "GET", path },
-          connections: LIST_CONNECTIONS,
-        });
+        const request = { method: "GET", path } as const;
+        entries.push({ name, server, request, connections: LIST_CONNECTIONS });
       }
       await interleave(depthsTitle, entries, plan);
     }),

@@ -32,7 +32,7 @@ endif
 # binary only: with SQLite, and with PostgreSQL and Citus if they are there. Most of it runs at the same time, because
 # tests wait for programs. The last lines name what failed.
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, tests of the binary
-	@echo 'Types, lint, dead code, build; tests in process, and of the binary with SQLite and PostgreSQL: 2 minutes on 2 cores'
+	@echo 'Types, lint, dead code, build; tests in process, and of the binary with SQLite and PostgreSQL: 2 to 3 minutes on 2 cores'
 	@rm -rf dist/test && mkdir -p dist/test
 	@$(MAKE) --no-print-directory --jobs=5 types lint dead build postgres-data
 	@status=0; TEST_POSTGRES_DATA="$$PWD/dist/test/postgres" \

@@ -25,7 +25,10 @@ export function inputRows(columns: ColumnTypes): string {
   return `pg_catalog.json_to_recordset($1::text::json) as input (${columnDefinitions(columns)})`;
 }
 
-/** Ends a literal of SQL, and begins another one. JSON can be long: it is an argument of its own, and copied once. */
+/**
+ * @returns the value of a column, between the literals of `concat` around it. Long JSON is a separate argument, because
+ * `||` would copy it once more.
+ */
 function interpolate({ name, type, isNullable }: Column): string {
   if (type === "json" && !isNullable) return `', ${name}, '`;
   const value = `${type === "text" ? `pg_catalog.to_json(${name})` : name}::text`;
@@ -34,9 +37,10 @@ function interpolate({ name, type, isNullable }: Column): string {
 
 /** @returns the JSON of a record, of its columns. `format` would look up the types of its arguments for each row */
 export function recordJson(record: Schema): string {
-  const values = columnsOf(record).map(interpolate);
-  const members = jsonTemplate(columnsOf(record)).replaceAll("%s", () => `${values.shift()}`);
-  return `pg_catalog.concat('${members}')`;
+  const columns = columnsOf(record);
+  const [start, ...literals] = jsonTemplate(columns).split("%s");
+  const members = columns.map((column, at) => `${interpolate(column)}${literals[at]}`).join("");
+  return `pg_catalog.concat('${start}${members}')`;
 }
 
 export function recordText(record: Schema): string {

@@ -2,9 +2,13 @@
  * The service on PostgreSQL, compared with itself on SQLite and with other servers on the same PostgreSQL. The
  * database server shares the core of the measured server, which SQLite has for itself.
  */
-import { readFileSync } from "node:fs";
 import { SQL } from "bun";
-import { findPrograms, type Instance, makeInstance } from "../test/postgres/instance.ts";
+import {
+  findPrograms,
+  type Instance,
+  makeInstance,
+  processesIn,
+} from "../test/postgres/instance.ts";
 import { createUser, firstPage, getUser, placeOrder, type Request, updateUser } from "./load.ts";
 import {
   cpuTimeUs,
@@ -64,13 +68,6 @@ export function describePostgres(): string | null {
   return output(`${programs}/postgres`, "--version").replace("postgres (PostgreSQL)", "").trim();
 }
 
-/** @returns the ids of the server and of its child processes */
-function processesOf({ data }: Instance): number[] {
-  const [pid = ""] = readFileSync(`${data}/postmaster.pid`, "utf8").split("\n", 1);
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8");
-  return [pid, ...children.trim().split(" ")].map(Number);
-}
-
 /** Starts PostgreSQL on the core of the measured servers. Its defaults have `fsync` on. */
 async function startPostgres(): Promise<Instance> {
   const programs = findPrograms();
@@ -79,7 +76,7 @@ async function startPostgres(): Promise<Instance> {
   await instance.start();
   // The server itself is the first: what it starts later inherits the core. A process of a connection that has just
   // been closed may be gone.
-  for (const pid of processesOf(instance)) {
+  for (const pid of processesIn(instance.data)) {
     Bun.spawnSync(["taskset", "-c", "-p", String(SERVER_CORE), String(pid)]);
   }
   return instance;
@@ -168,7 +165,7 @@ export async function measurePostgres(seed: Seed, depth: number, plan: Plan): Pr
   await using instance = await startPostgres();
   output(binary, "copy", "--to", instance.url, "--database-url", seed.path);
   await run(instance.url, "vacuum analyze", "checkpoint");
-  const databaseTimeUs = () => sumOfCpuTimeUs(processesOf(instance));
+  const databaseTimeUs = () => sumOfCpuTimeUs(processesIn(instance.data));
   const variantsOn = (database: string) =>
     ({
       [onPostgres]: { program: "user-api", database },

@@ -72,7 +72,7 @@ const stopAndRemove = `
 `;
 
 /** @returns the ids of the server with these data and of its child processes */
-function processesIn(data: string): [number, ...number[]] {
+export function processesIn(data: string): [number, ...number[]] {
   const pid = Number.parseInt(readFileSync(join(data, "postmaster.pid"), "utf8"), 10);
   const children = readdirSync("/proc").filter((name) => {
     if (!/^\d+$/.test(name)) return false;

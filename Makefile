@@ -27,12 +27,19 @@ memory := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/ { print $$2; exit }'
 test: export TMPDIR := $(shell [ -w "$(memory)" ] && df -Pk $(memory) | awk 'NR == 2 && $$4 > 4000000 { print $$6 }')
 endif
 
+# Only CI runs these, or TEST_LONG=true make test: they take long, and what they test seldom changes.
+on-ci := {binary/{file-systems,hostile-files,hostile-servers,io-errors-of-commands,moving-in-again,permissions},http/follow-changes,postgres/{dump,recovery},replicas/{outage,pooler}}.test.ts
+ifneq ($(TEST_LONG),true)
+export NOT_RUN := test/$(on-ci)
+parallel += --path-ignore-patterns='$(NOT_RUN)'
+endif
+
 # Cheapest first. In process, tests are for coverage. On the binary, all of test/http runs, and test/binary and
 # test/replicas, which are skipped in process. What a database decides about the API, in test/http/database, runs on the
 # binary only: with SQLite, and with PostgreSQL and Citus if they are there. Most of it runs at the same time, because
 # tests wait for programs. The last lines name what failed.
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, tests of the binary
-	@echo 'Types, lint, dead code, build; tests in process, and of the binary with SQLite and PostgreSQL: 2 to 3 minutes on 2 cores'
+	@echo 'Types, lint, dead code, build; tests in process, and of the binary with SQLite and PostgreSQL: two minutes on 2 cores'
 	@rm -rf dist/test && mkdir -p dist/test
 	@$(MAKE) --no-print-directory --jobs=5 types lint dead build postgres-data
 	@status=0; TEST_POSTGRES_DATA="$$PWD/dist/test/postgres" \
@@ -46,7 +53,7 @@ on-binary := {auth,bodies,examples,follow-changes,host,list-queries,openapi,reco
 
 test-process:
 	@: >dist/test/unit.xml
-	$(bun) test $(parallel) --path-ignore-patterns='test/http/{database/**,$(on-binary)}' --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
+	TEST_CITUS_URL= $(bun) test $(parallel) --path-ignore-patterns='test/http/{database/**,$(on-binary)}' --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
 
 postgres-data: node_modules/.installed
 	@$(bun) scripts/postgres-data.ts dist/test/postgres
@@ -68,11 +75,11 @@ types lint dead: node_modules/.installed
 test-changed: node_modules/.installed ## lint what differs from main, and run the tests that import it
 	@$(bun) scripts/test-changed.ts
 
-# In one process, and not beside the other one, because the tests share the databases of the cluster, and kill its nodes.
-# Statements on a cluster take longer.
-citus-test: node_modules/.installed $(filter test-process,$(MAKECMDGOALS)) ## test dist/user-api on the Citus cluster of TEST_CITUS_URL
+# In one process, because the tests share the databases of the cluster, and kill its nodes. Statements on a cluster take
+# longer.
+citus-test: node_modules/.installed ## test dist/user-api on the Citus cluster of TEST_CITUS_URL
 	@mkdir -p dist/test && : >dist/test/citus.xml
-	@TEST_DATABASE=citus TEST_BINARY="$$PWD/dist/user-api" $(bun) test --no-isolate --timeout=180000 test/http/database test/replicas/citus-workers.test.ts test/replicas/histories.test.ts test/replicas/pooler.test.ts --reporter=junit --reporter-outfile=dist/test/citus.xml >dist/test/citus.log 2>&1; \
+	@TEST_DATABASE=citus TEST_BINARY="$$PWD/dist/user-api" $(bun) test --no-isolate --timeout=180000 test/http/database test/postgres/citus-cluster.test.ts test/replicas/citus-workers.test.ts test/replicas/histories.test.ts test/replicas/pooler.test.ts --reporter=junit --reporter-outfile=dist/test/citus.xml >dist/test/citus.log 2>&1; \
 	status=$$?; cat dist/test/citus.log; exit $$status
 
 build: node_modules/.production ## build dist/user-api
@@ -92,7 +99,7 @@ image: node_modules/.production ## build the container image user-api with docke
 
 # Builds only the last stage of the image, with the binary built here, so that no other image is needed. Needs
 # root.
-image-test: node_modules/.installed ## build the image and test it in containers (root on Linux with buildah, podman, runc)
+image-test: node_modules/.installed build ## build the image and test it in containers (root on Linux with buildah, podman, runc)
 	scripts/image.sh dist/image.tar
 	@mkdir -p dist/test && : >dist/test/image.xml
 	TEST_IMAGE="$$PWD/dist/image.tar" $(bun) test test/image --reporter=junit --reporter-outfile=dist/test/image.xml

@@ -29,6 +29,9 @@ function fromXml(text: string): string {
   return text.replaceAll(/&([a-z]+|#10);/g, (entity, name) => characters[name] ?? entity);
 }
 
+/** What a short run leaves to CI. */
+const notRun = new Bun.Glob(Bun.env["NOT_RUN"] ?? "");
+
 let passed = 0;
 let failed = 0;
 for (const run of runs) {
@@ -52,6 +55,7 @@ for (const run of runs) {
   for (const file of new Bun.Glob(`${run.tests}/*.test.ts`).scanSync()) {
     if (file.includes("node_modules/") || xml.includes(` file="${file}"`)) continue;
     if (run.without !== undefined && file.startsWith(run.without)) continue;
+    if (notRun.match(file)) continue;
     console.error(`${run.report} has no result of ${file}`);
     failed += 1;
   }

@@ -12,7 +12,7 @@ import { isLong } from "../support/long.ts";
 import { canKillNodes, killNode, recoverOften, startNode } from "./citus-nodes.ts";
 import { possible } from "./pair.ts";
 
-const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong ? 6 : 2));
+const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong ? 3 : 1));
 const OUTAGE_MS = 200;
 
 /** Some, so that transactions of one process are interrupted while those of another go on. */

@@ -2,10 +2,8 @@
 import { test } from "bun:test";
 import { playHistories } from "../../model/contract/server-port.ts";
 import { isLong } from "../../support/long.ts";
-import { againstCitus } from "../backend.ts";
 
-// On Citus, the model is played nowhere else.
-const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong || againstCitus ? 5 : 2));
+const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong ? 4 : 1));
 
 test(
   "histories of requests at the same time, and of servers that are killed, keep all promises",

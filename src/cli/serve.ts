@@ -149,7 +149,7 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   const metrics = createMetrics({ ...build, schema }, readOnly, output.droppedLines);
   const stores = createReplaceableStore();
   const app = { stores, config, log, now: system.now, metrics, version: build.version };
-  resources.defer(async () => stores.current()?.close());
+  resources.defer(async () => stores.replace(null)?.close());
   const changesMs = config.changesDays * DAY_MS;
   // Before the listener, so that at the end the listener stops first.
   resources.use(startCleanUp(stores.current, changesMs, log));

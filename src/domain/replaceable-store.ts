@@ -32,14 +32,16 @@ export function createReplaceableStore() {
         },
       };
     },
-    /** @param next `null` rejects all requests until there is another one */
-    replace(next: Store | null): void {
+    /** @param next `null` rejects all requests until there is another one. @returns the previous store */
+    replace(next: Store | null): Store | null {
+      const previous = current;
       current = next;
       for (const [listener, subscription] of subscriptions) {
         subscription?.[Symbol.dispose]();
         subscriptions.set(listener, next?.changes.subscribe(listener) ?? null);
         listener();
       }
+      return previous;
     },
   };
 }

@@ -12,14 +12,8 @@ const SOCKET_IDLE_TIMEOUT_S = 90;
 /** Bun's own limit. Higher than ours, because Bun's 413 has no body. */
 const MAX_REQUEST_BYTES = 2 ** 40;
 
-/**
- * While the server stops, connections without a request are closed after this time. Bun leaves them open if
- * nothing or only a part of a request has arrived on them, and on TLS also if they have had requests.
- */
-const IDLE_MS = 250;
 /** Time in which, after a reload, responses close the connections of the previous socket. */
 const HANDOVER_MS = 1_000;
-const POLL_MS = 10;
 
 const listenErrors: Readonly<Record<string, string>> = {
   EADDRINUSE: "the port is in use",
@@ -35,19 +29,6 @@ async function failToListen({ host, port }: Config, error: unknown): Promise<nev
   // For a name without an address, Bun reports the error of an earlier system call.
   await Bun.dns.lookup(host).catch(() => failBecause(`${host}:${port}`, "unknown host"));
   return failBecause(`${host}:${port}`, listenErrors[systemCode(error)]);
-}
-
-/** A request is in flight from the end of its header until its response is sent. */
-async function untilIdle(servers: Servers, timeoutMs: number): Promise<void> {
-  const deadlineMs = performance.now() + timeoutMs;
-  let lastBusyMs = performance.now();
-  while (servers.size > 0) {
-    const timeMs = performance.now();
-    if ([...servers].some(({ pendingRequests }) => pendingRequests > 0)) lastBusyMs = timeMs;
-    const waitMs = Math.min(POLL_MS, deadlineMs - timeMs, lastBusyMs + IDLE_MS - timeMs);
-    if (waitMs <= 0) return;
-    await Bun.sleep(waitMs);
-  }
 }
 
 /**
@@ -146,7 +127,7 @@ export async function listen(
     async stop(timeoutMs: number): Promise<void> {
       isStopped = true;
       for (const each of servers) stopAccepting(each);
-      await untilIdle(servers, timeoutMs);
+      await connections.untilIdle(timeoutMs);
       await Promise.all([...servers].map((each) => each.stop(true)));
     },
   };

@@ -122,6 +122,26 @@ test.each([
   await expect(get(serving, "/health")).rejects.toThrow();
 });
 
+test("serve uses no database that it has closed for a request that was not completed in time", async () => {
+  const [asked, closed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const openStore = openWith(({ tokens, close }) => {
+    async function find(hash: string) {
+      const token = await tokens.find(hash);
+      asked.resolve();
+      return closed.promise.then(() => token);
+    }
+    return { tokens: { ...tokens, find }, close: () => close().then(closed.resolve) };
+  });
+  using world = makeHarness({ environment: { SHUTDOWN_SECONDS: "0" }, openStore });
+  const serving = await world.serve();
+  const [token] = (await serving.printed(secret)).match(secret) ?? [];
+  get(serving, "/users", token).catch(() => {});
+  await asked.promise;
+  await serving.stop();
+  while (!serving.output().includes('"route":"/api/v1/users"')) await Bun.sleep(1);
+  expect(serving.output()).not.toContain("internal error");
+});
+
 const tls = (cert: string, key: string) => ["--tls-cert", cert, "--tls-key", key];
 const cert = join(import.meta.dir, "../fixtures/localhost.crt");
 const withTls = tls(cert, cert.replace(".crt", ".key"));

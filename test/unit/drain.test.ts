@@ -1,4 +1,5 @@
 import { expect, spyOn, test } from "bun:test";
+import { connectionsOf } from "../../src/http/connections/connections.ts";
 import { createDrain } from "../../src/http/connections/drain.ts";
 
 test("responses close their connections until the last reason for it is gone, and when the server drains", () => {
@@ -29,4 +30,17 @@ test.each([
     if (passedMs <= lastResponseMs) drain.countResponse();
   });
   expect(await drain.start(timeoutMs)).toBe(ms);
+});
+
+test("a server that stops waits for requests whose clients have disconnected", async () => {
+  const { pending, untilIdle } = connectionsOf(new Set());
+  pending.add(new Request("http://localhost"));
+  let passedMs = 0;
+  using _clock = spyOn(performance, "now").mockImplementation(() => 60_000 + passedMs);
+  using _sleep = spyOn(Bun, "sleep").mockImplementation(async (pauseMs) => {
+    passedMs += Number(pauseMs);
+    if (passedMs === 5_000) pending.clear();
+  });
+  await untilIdle(30_000);
+  expect(passedMs).toBe(5_000);
 });

@@ -1,5 +1,12 @@
 export const IDLE_TIMEOUT_S = 30;
 
+/**
+ * While the server stops, connections without a request are closed after this time. Bun leaves them open if
+ * nothing or only a part of a request has arrived on them, and on TLS also if they have had requests.
+ */
+const IDLE_MS = 250;
+const POLL_MS = 10;
+
 /** All servers of Bun that still have connections. There are several after the certificate was reloaded. */
 export type Servers = Set<Bun.Server<unknown>>;
 
@@ -10,7 +17,7 @@ export function connectionsOf(servers: Servers) {
   const anyServer = () => [...servers][0];
   /** @returns `null` on a Unix socket. Bun forgets it when the response is sent or the client has disconnected */
   const addressOf = (request: Request) => anyServer()?.requestIP(request)?.address ?? null;
-  /** Requests whose response is not made in the same turn of the event loop. */
+  /** Requests whose response is made in a later turn of the event loop. Bun forgets those whose client disconnects. */
   const pending = new Set<Request>();
   return {
     addressOf,
@@ -21,6 +28,19 @@ export function connectionsOf(servers: Servers) {
     /** Keeps the connection of a request open for this time and the usual idle timeout. No effect on a Unix socket. */
     keepOpen(request: Request, seconds: number): void {
       anyServer()?.timeout(request, seconds + IDLE_TIMEOUT_S);
+    },
+    /** Waits for requests in flight: from the end of the header until the response is sent or, without a client, made. */
+    async untilIdle(timeoutMs: number): Promise<void> {
+      const deadlineMs = performance.now() + timeoutMs;
+      let lastBusyMs = performance.now();
+      while (servers.size + pending.size > 0) {
+        const timeMs = performance.now();
+        if (pending.size > 0 || [...servers].some((each) => each.pendingRequests > 0))
+          lastBusyMs = timeMs;
+        const waitMs = Math.min(POLL_MS, deadlineMs - timeMs, lastBusyMs + IDLE_MS - timeMs);
+        if (waitMs <= 0) return;
+        await Bun.sleep(waitMs);
+      }
     },
   };
 }

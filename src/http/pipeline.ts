@@ -101,11 +101,7 @@ function yieldToOthers(services: Services, call: UncheckedCall): Promise<void> |
 }
 
 function read(services: Services, call: UncheckedCall, route: Route): MaybePromise<ResponseBody> {
-  const turn = yieldToOthers(services, call);
-  const body =
-    turn === null
-      ? callHandler(services, call, route)
-      : turn.then(() => callHandler(services, call, route));
+  const body = andThen(yieldToOthers(services, call), () => callHandler(services, call, route));
   if (!services.config.standby || !route.definition.scopes) return body;
   return andThen(body, (made) => {
     // That of what was read (RFC 9111 §5.1).
@@ -157,12 +153,9 @@ function rejectInTurn(
   call: UncheckedCall,
   error: unknown,
 ): MaybePromise<Response> {
-  const { request, token } = call;
-  const isLong = expectedBytes(request.headers) > MAX_WAITING_BODY_BYTES;
-  const turn = isLong ? null : services.yieldToClients(token?.hash ?? null);
-  return turn === null
-    ? reject(services, call, error)
-    : turn.then(() => reject(services, call, error));
+  const isLong = expectedBytes(call.request.headers) > MAX_WAITING_BODY_BYTES;
+  const turn = isLong ? null : services.yieldToClients(call.token?.hash ?? null);
+  return andThen(turn, () => reject(services, call, error));
 }
 
 function finish(services: Services, call: UncheckedCall, body: ResponseBody): Response {

@@ -63,6 +63,21 @@ test("a rejected request waits when its turn is over, unless it has a body of mo
   expect(answered).toEqual([0, 1025, 1024]);
 });
 
+test("a request is not handled when its client has disconnected during a long wait for its turn", async () => {
+  let timeMs = 0;
+  using _clock = spyOn(performance, "now").mockImplementation(() => timeMs);
+  const app = makeApp();
+  const client = new AbortController();
+  const init = { headers: { host: "localhost" }, signal: client.signal };
+  const send = () => app.handle(new Request("http://localhost/api/v1/openapi.json", init));
+  const first = send();
+  timeMs += 2;
+  const waiting = send();
+  client.abort();
+  timeMs += 100;
+  expect([(await first).status, (await waiting).status]).toEqual([200, 499]);
+});
+
 /** An app whose look-ups of tokens wait until the test ends them. Only one token is valid. */
 function makeLookups() {
   const valid = newToken();

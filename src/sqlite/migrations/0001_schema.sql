@@ -12,8 +12,8 @@ create table users (
   name text check (length(name) between 1 and 200),
   metadata text not null,
   version integer not null check (version >= 1),
-  created_at text not null check (length(created_at) = 24 and created_at not glob '*[^-0-9T:.Z]*'),
-  updated_at text not null check (length(updated_at) = 24 and updated_at not glob '*[^-0-9T:.Z]*')
+  created_at text not null check (created_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'),
+  updated_at text not null check (updated_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z')
 ) strict;
 
 create table orders (
@@ -30,8 +30,8 @@ create table orders (
       or status = 'canceled'
   ),
   version integer not null check (version >= 1),
-  created_at text not null check (length(created_at) = 24 and created_at not glob '*[^-0-9T:.Z]*'),
-  updated_at text not null check (length(updated_at) = 24 and updated_at not glob '*[^-0-9T:.Z]*'),
+  created_at text not null check (created_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'),
+  updated_at text not null check (updated_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'),
   -- The long columns are the last ones: what is behind them is read by way of their overflow pages.
   -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
   items text not null,

@@ -37,3 +37,17 @@ test("a dry import does not block checkpoints when called repeatedly", async () 
     expect(checkpoint.get()).toMatchObject({ busy: 0 });
   }
 });
+
+test("SQLite renders every character as JSON.stringify does", () => {
+  using db = new Database();
+  const quote = db.prepare<{ json: string }, [text: string]>("select json_quote(?) as json");
+  for (let plane = 0; plane < 17; plane += 1) {
+    const codes = Array.from({ length: 2 ** 16 }, (_, at) => plane * 2 ** 16 + at);
+    // No field contains the others.
+    const text = String.fromCodePoint(...codes.filter((code) => code > 0)).replace(
+      /\p{Surrogate}/gu,
+      "",
+    );
+    expect(quote.get(text)?.json === JSON.stringify(text)).toBe(true);
+  }
+});

@@ -21,7 +21,6 @@ import { createList, type ListRows, prepareText, type StoreContext } from "./rec
 const DELETE_BATCH_SIZE = 2000;
 
 export function prepareNoteChange(db: Database, now: () => Date): StoreContext["noteChange"] {
-  // Parameters by position, which take half of the time.
   const insert = db.prepare<null, (string | number | null)[]>(`
     insert into changes (type, record_id, version, status, token, created_at)
     values (?, ?, ?, ?, ?, ?)

@@ -11,7 +11,6 @@ const DELETE_BATCH_SIZE = 500;
 export type IdempotencyStore = ReturnType<typeof createIdempotencyStore>;
 
 export function createIdempotencyStore(db: Database, writer: Writer, { now }: StoreOptions) {
-  // Parameters by position, which take less time.
   const find = db.prepare<Record<"fingerprint" | "record", string>, string[]>(`
     select fingerprint, record
     from idempotency_keys
@@ -58,8 +57,7 @@ export function createIdempotencyStore(db: Database, writer: Writer, { now }: St
       const record = write();
       if (record !== null) {
         const userId = table === "users" ? record.id : null;
-        const time = now().toISOString();
-        store.run(key.owner, key.key, key.fingerprint, record.json, userId, time);
+        store.run(key.owner, key.key, key.fingerprint, record.json, userId, now().toISOString());
       }
       return record;
     },

@@ -100,7 +100,6 @@ export function prepareOrderUpdate({ db, noteChange }: StoreContext): Update<Ord
 
 export function createOrderStore(context: StoreContext): OrderStore {
   const { db } = context;
-  // Parameters by position, which take half of the time.
   const insert = db.prepare<null, (string | number | null)[]>(`
     insert into orders (
       user_id, currency, reference, items, total, status, metadata, version,

@@ -1,6 +1,7 @@
 /**
- * What the stores of users and orders share. The database renders the records, also for the response to a write. No
- * statement has `returning`, for which SQLite would open a temporary table.
+ * What the stores of users and orders share. The database renders what is read, and this file what is written, to the same
+ * text: reading it again takes longer, and for `returning` SQLite would open a temporary table. Parameters of frequent
+ * statements are by position, which takes half of the time of names.
  */
 import type { Changes, Database } from "bun:sqlite";
 import { systemCode } from "../../base/error.ts";
@@ -19,6 +20,7 @@ import { type Preconditions, requirePreconditions } from "../../domain/precondit
 import {
   type Author,
   changesNothing,
+  firstVersion,
   nextVersion,
   type RecordTable,
   type RecordText,
@@ -63,7 +65,6 @@ export function createList<Query extends PageQuery, List extends ListRows>(
 
 export function prepareText<Row>(db: Database, table: RecordTable, schema: Schema) {
   const json = recordJson(db, schema);
-  // By position, which takes less time than by name.
   return db.prepare<RecordText<Row>, [id: number]>(`
     select id, version, ${json} as json
     from ${table}
@@ -85,7 +86,7 @@ export function prepareIdOf(db: Database, ofTable: RecordTable) {
     (field === "email" ? byEmail : byReference).get(key)?.id ?? null;
 }
 
-/** Takes the columns, and then the id, by position, which takes less time than by name. */
+/** Takes the columns, and then the id. */
 export function prepareUpdate(db: Database, table: RecordTable, ...names: readonly string[]) {
   const columns = names.join(" = ?, ");
   return db.prepare<null, (string | number | null)[]>(`
@@ -162,8 +163,6 @@ export function createRecordStore<
   const text = prepareText<Row>(db, table, schema);
   const readRows = records.prepareRows(db, `id, ${recordJson(db, schema)} as json`);
 
-  const textOf = (id: number) => text.get(id) as RecordText<Row>;
-
   function write<Result extends RecordText<Row> | null>(
     key: IdempotencyKey | null,
     author: Author,
@@ -189,9 +188,9 @@ export function createRecordStore<
    * @returns the id
    * @throws {AppError} as `requireValid`
    */
-  function insert(row: NewRow): number {
+  function insert(row: NewRow, now: string): number {
     try {
-      return Number(records.insert(row, timestamp()).lastInsertRowid);
+      return Number(records.insert(row, now).lastInsertRowid);
     } catch (error) {
       if (UNIQUE_OR_MISSING.test(systemCode(error))) records.requireValid(row, null);
       throw error;
@@ -203,10 +202,10 @@ export function createRecordStore<
     get: (id) => reader.read(table, () => text.get(id)),
     create: (fields, key, author = null) =>
       write(key, author, () => {
-        const row = records.rowOf(fields);
-        const id = insert(row);
-        noteChange(records.created, { ...row, id, version: 1 }, author);
-        return textOf(id);
+        const now = timestamp();
+        const record = firstVersion(insert(records.rowOf(fields), now), fields, now);
+        noteChange(records.created, record, author);
+        return { id: record.id, version: 1, json: JSON.stringify(record) };
       }),
     update: (id, edit, preconditions, key = null, author = null) =>
       write(key, author, () => {
@@ -215,8 +214,9 @@ export function createRecordStore<
         const before = JSON.parse(found.json) as Row;
         const fields = edit(before);
         if (changesNothing<Edit>(before, fields)) return found;
-        records.update(before, nextVersion(before, fields as Partial<Row>, timestamp()), author);
-        return textOf(id);
+        const after = nextVersion(before, fields as Partial<Row>, timestamp());
+        records.update(before, after, author);
+        return { id, version: after.version, json: JSON.stringify(after) };
       }),
   };
   return { store, write, find };

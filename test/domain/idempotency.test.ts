@@ -6,6 +6,11 @@ const path = "/api/v1/users";
 const equal: [string, string, string][] = [
   ["the members stand in another order", '{"a":1,"b":2}', '{"b":2,"a":1}'],
   ["the order differs deep inside", '{"x":[{"a":1,"b":{"c":1}}]}', '{"x":[{"b":{"c":1},"a":1}]}'],
+  [
+    "the order is that of no neighbour",
+    '[{"a":1,"b":2},{"b":3,"a":4}]',
+    '[{"b":2,"a":1},{"a":4,"b":3}]',
+  ],
   ["the order of digits differs", '{"10":1,"9":2,"a":3}', '{"a":3,"9":2,"10":1}'],
   ["white space differs", '{"a":[1,2]}', ' { "a" : [ 1 ,\n2 ] } '],
   ["a number is written in another way", '{"a":1,"b":100}', '{"a":1.0,"b":1e2}'],
@@ -26,6 +31,7 @@ test("fingerprint differs when the method, the path or the JSON value differs", 
     ...'{"a":1,"b":2} {"a":2,"b":1} {"A":1} {"__proto__":{"a":1}}'.split(" "),
     ...'{"__proto__":{"a":2}} {"toJSON":"a"} {"a":"é"} {"a":"e\u0301"}'.split(" "),
     '{"a ":1}',
+    ...'[{"a":1},{"b":1}] [{"a":1},{"c":1}] [{"a":1},{"a":1}] [{"a":1},{"a":1,"b":1}]'.split(" "),
   ];
   const prints = bodies.map((body) => fingerprint("POST", path, JSON.parse(body)));
   prints.push(fingerprint("PUT", path, {}), fingerprint("POST", "/api/v1/orders", {}));

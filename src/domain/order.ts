@@ -13,7 +13,7 @@ import {
 import { currencies } from "./currency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery, recordFilters } from "./page.ts";
-import { Reference, requireRecordSize } from "./record.ts";
+import { longestFields, Reference, requireRecordSize } from "./record.ts";
 import type { RecordStore } from "./record-store.ts";
 
 export const orderStatuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
@@ -124,19 +124,17 @@ function totalOf(items: OrderInput["items"]): number {
   return Number(total);
 }
 
-/** In any status, of any user. @throws {AppError} validation_failed if the order is too large */
-function requireOrderSize(order: WrittenFields): void {
-  const largest = Number.MAX_SAFE_INTEGER;
-  const numbers = { user_id: largest, total: largest, refunded: largest };
-  requireRecordSize({ ...order, ...numbers, status: "delivered" });
-}
+const largest = Number.MAX_SAFE_INTEGER;
+const numbers = { user_id: largest, total: largest, refunded: largest };
+/** In any status, of any user. */
+const longestOrder = { ...longestFields, ...numbers, status: "delivered" };
 
-/** @throws {AppError} validation_failed as `totalOf` and `requireOrderSize` */
+/** @throws {AppError} validation_failed as `totalOf` and `requireRecordSize` */
 export function orderFields(input: OrderInput): OrderFields {
   const { user_id, currency, reference = null, items, metadata = {} } = input;
   const values = { user_id, currency, reference, items, total: totalOf(items) };
   const fields: OrderFields = { ...values, refunded: 0, status: "pending", metadata };
-  requireOrderSize(fields);
+  requireRecordSize(fields, longestOrder);
   return fields;
 }
 
@@ -181,7 +179,7 @@ export function requireAllowedChange(order: Order, changed: Order): void {
     if (!Bun.deepEquals(order[field], changed[field], true))
       failField(field, "read_only", `must be as in order ${order.id}: it never changes`);
   }
-  requireOrderSize(changed);
+  requireRecordSize(changed, longestOrder);
   if (!leadsTo(order.status, changed.status)) requireStep(order.status, changed.status);
   requireRefund(order, changed.refunded);
 }
@@ -196,7 +194,7 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
   // An invalid request is reported before a conflict with the state of the order.
   const metadata = patchMetadata(order.metadata, patch.metadata);
   if (patch.metadata !== undefined || patch.reference !== undefined)
-    requireOrderSize({ ...order, reference, metadata });
+    requireRecordSize({ ...order, reference, metadata }, longestOrder);
   requireStep(order.status, status);
   requireRefund(order, refunded);
   return { user_id, reference, refunded, status, metadata };

@@ -36,7 +36,7 @@ export const MAX_RECORD_BYTES = 2 ** 16;
 
 const time = "2026-11-20T18:57:03.120Z";
 /** The longest values of the fields that the server sets: a later change of these must not exceed the maximum. */
-const longestFields = {
+export const longestFields = {
   id: Number.MAX_SAFE_INTEGER,
   version: Number.MAX_SAFE_INTEGER,
   created_at: time,
@@ -44,9 +44,10 @@ const longestFields = {
 };
 
 /** @throws {AppError} validation_failed if the record could exceed 64 KiB as JSON */
-export function requireRecordSize(fields: object): void {
-  if (Buffer.byteLength(JSON.stringify({ ...fields, ...longestFields })) <= MAX_RECORD_BYTES)
-    return;
+export function requireRecordSize(fields: object, longest: object = longestFields): void {
+  // Enough for most, in half the time: a UTF-16 code unit takes 1 to 3 bytes in UTF-8.
+  if (3 * JSON.stringify(fields).length + 2 ** 10 <= MAX_RECORD_BYTES) return;
+  if (Buffer.byteLength(JSON.stringify({ ...fields, ...longest })) <= MAX_RECORD_BYTES) return;
   const problem = `must be at most ${MAX_RECORD_BYTES} bytes of JSON as a whole record`;
   failField("body", "length", problem, { min: 0, max: MAX_RECORD_BYTES });
 }

@@ -56,19 +56,22 @@ export function respond(
   body: ResponseBody | AsyncIterable<Uint8Array>,
 ): Response {
   observe(services, call);
-  const { cors, drain, readHeaders } = services;
+  const { cors, drain, reusedHeaders } = services;
   const { request, requestId, head } = call;
   const { status, headers } = head;
-  const isRead = status === 200 && request.method === "GET";
+  const { location } = headers;
   const field = headers["etag"] === undefined ? "link" : "etag";
   const value = headers[field];
-  // A record has the `ETag` and `Cache-Control`, and a page the `Link`.
-  const hasOthers = Object.keys(headers).length > (field === "etag" ? 2 : 1);
-  const isPlain = cors === null && !drain.closesConnections();
-  if (isRead && isPlain && value !== undefined && !hasOthers) {
-    readHeaders[field].set(field, value);
-    readHeaders[field].set("x-request-id", requestId);
-    return new Response(body, { headers: readHeaders[field] });
+  // A record has the `ETag` and `Cache-Control`, a new one the `Location` as well, and a page the `Link`.
+  const known = (field === "etag" ? 2 : 1) + (location === undefined ? 0 : 1);
+  const isPlain = cors === null && request.method !== "HEAD" && !drain.closesConnections();
+  if (status < 300 && isPlain && value !== undefined && Object.keys(headers).length <= known) {
+    const reused = reusedHeaders[field];
+    reused.set(field, value);
+    if (location === undefined) reused.delete("location");
+    else reused.set("location", location);
+    reused.set("x-request-id", requestId);
+    return new Response(body, { status, headers: reused });
   }
   headers["x-request-id"] = requestId;
   headers["cache-control"] ??= "no-store";

@@ -33,8 +33,8 @@ export type ResponseBody = string | Blob | null;
 /** `Cache-Control` of a record: a client may keep it, and must revalidate it before each use. */
 export const REVALIDATE = "private, no-cache";
 
-/** Of successful reads that have no other fields. To copy them takes two thirds of the time that an object takes. */
-export function createReadHeaders() {
+/** Of successes that have no other fields. To copy them takes two thirds of the time that an object takes. */
+export function createReusedHeaders() {
   return {
     etag: new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE }),
     link: new Headers({ "content-type": JSON_TYPE, "cache-control": "no-store" }),

@@ -16,7 +16,7 @@ import { createYieldToClients } from "../limits/yielding.ts";
 import type { Metrics } from "../metrics/metrics.ts";
 import type { RouteEntry } from "../openapi/detail.ts";
 import { documentJson } from "../openapi/document.ts";
-import { createReadHeaders, type JsonBlob } from "../output/bodies.ts";
+import { createReusedHeaders, type JsonBlob } from "../output/bodies.ts";
 import { createCors } from "../output/cors.ts";
 import { createServerErrorLog } from "../output/error-responses.ts";
 import { createUnmatched } from "./unmatched.ts";
@@ -47,7 +47,7 @@ export function createServices(options: AppOptions, routes: readonly RouteEntry[
       return stores.use();
     },
     cors,
-    readHeaders: createReadHeaders(),
+    reusedHeaders: createReusedHeaders(),
     responseMemory: createResponseMemory(connections, isSocketPath(config.host)),
     ...createAuthenticator(stores.use, config, now, tokenExpiry),
     requireHost: createHostCheck(),

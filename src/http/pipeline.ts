@@ -19,16 +19,14 @@ function isWrite(method: string): boolean {
   return method !== "GET" && method !== "HEAD";
 }
 
-const keys = ["Idempotency-Key"];
-const preconditions = ["If-Match", "If-None-Match"];
+const ofReads = { useless: ["Idempotency-Key"], allowed: ["If-Match", "If-None-Match"] };
+const ofCreates = { useless: ofReads.allowed, allowed: ofReads.useless };
 
 /** A client that sends a field that protects it, with a method that ignores it, believes that it is protected. */
 function requireFieldsOfMethod({ method, headers }: Request): void {
   // PATCH, PUT and DELETE use both.
   if (isWrite(method) && method !== "POST") return;
-  // Almost all of the others, as fast as possible.
-  if (!isWrite(method) && !headers.has("idempotency-key")) return;
-  const [useless, allowed] = isWrite(method) ? [preconditions, keys] : [keys, preconditions];
+  const { useless, allowed } = isWrite(method) ? ofCreates : ofReads;
   const found = useless.find((name) => headers.has(name));
   if (found) failField(found, "not_allowed", `is not allowed with ${method}`, { allowed });
 }

@@ -25,7 +25,7 @@ function requireJson(request: Request): void {
     fail("unsupported_media_type", "the request body must not be compressed");
   }
   const header = request.headers.get("content-type");
-  if (header === null || header === "") return;
+  if (header === null || header === "" || header === JSON_TYPE) return;
   const type = MEDIA_TYPE.exec(header)?.[1]?.toLowerCase();
   const isPatch = type === PATCH_TYPE && request.method === "PATCH";
   if (type !== JSON_TYPE && !isPatch) fail("unsupported_media_type");

@@ -106,6 +106,7 @@ const commands: Commands = {
       "--force": "overwrite the target file if it exists",
       "--from <time>": "only records created at this time or later",
       "--to <time>": "only records created before this time",
+      "--status <statuses>": "only orders in one of these statuses, separated by commas",
     },
     examples: [
       "user-api export users --output users.csv",

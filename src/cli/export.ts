@@ -3,10 +3,11 @@ import { CHECKSUM_SUFFIX, formatChecksum } from "../base/checksum.ts";
 import { AppError, fail } from "../base/error.ts";
 import { yieldToEventLoop } from "../base/event-loop.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
-import { readTime } from "../domain/config.ts";
-import type { Order } from "../domain/order.ts";
+import { invalidValue, readTime } from "../domain/config.ts";
+import { isOrderStatus, type Order, orderStatuses } from "../domain/order.ts";
 import { ALWAYS_FITTING, type Page, type PageQuery } from "../domain/page.ts";
 import type { RecordTable } from "../domain/record.ts";
+import { roundUp } from "../domain/time.ts";
 import type { User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
 import { csvFormatter } from "./files/csv.ts";
@@ -22,14 +23,25 @@ export interface ExportOptions {
   readonly force?: boolean;
   readonly from?: string;
   readonly to?: string;
+  readonly status?: string;
 }
 
-function readPeriod({ from, to }: Pick<ExportOptions, "from" | "to">) {
+function readPeriod({ from, to }: ExportOptions) {
   const start = from === undefined ? null : readTime("--from", from);
   const end = to === undefined ? null : readTime("--to", to);
   if (start !== null && end !== null && start >= end) fail("usage", "--from must be before --to");
+  const [first, last] = [start && roundUp(start), end && roundUp(end)];
   return ({ created_at }: User | Order) =>
-    (start === null || created_at >= start) && (end === null || created_at < end);
+    (first === null || created_at >= first) && (last === null || created_at < last);
+}
+
+function readStatuses(table: RecordTable, { status }: ExportOptions) {
+  if (status === undefined) return () => true;
+  if (table === "users") fail("usage", "--status is for orders only");
+  const statuses = status.split(",");
+  const problem = `must be one or more of ${orderStatuses.join(", ")}, separated by commas`;
+  if (!statuses.every(isOrderStatus)) fail("usage", invalidValue("--status", status, problem));
+  return (record: User | Order) => "status" in record && statuses.includes(record.status);
 }
 
 function failDamaged(after: number, problem: string): never {
@@ -77,7 +89,8 @@ export async function exportTable(
   { output: file, force = false, ...options }: ExportOptions,
 ): Promise<void> {
   const path = streamPath(file);
-  const isExported = readPeriod(options);
+  const isInPeriod = readPeriod(options);
+  const isInStatus = readStatuses(table, options);
   const isCsv = formatFor(options.format, path) === "csv";
   const formatter = isCsv ? csvFormatter(table, path) : { header: "", formatRecords: formatNdjson };
   let count = 0;
@@ -95,7 +108,7 @@ export async function exportTable(
     };
     write(formatter.header);
     for await (const records of readRecords<User | Order>(store[table].list)) {
-      const exported = records.filter(isExported);
+      const exported = records.filter((record) => isInPeriod(record) && isInStatus(record));
       write(formatter.formatRecords(exported));
       count += exported.length;
     }

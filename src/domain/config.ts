@@ -12,7 +12,7 @@ import {
   settings,
   variableOf,
 } from "./settings.ts";
-import { utcOf } from "./time.ts";
+import { exactUtcOf } from "./time.ts";
 
 export type Flags = Readonly<Partial<Record<SettingName, string>>>;
 
@@ -46,10 +46,10 @@ function parseValue<Value>(
   }
 }
 
-/** @returns the time of a flag, in UTC. @throws {AppError} usage, naming the flag */
+/** @returns the time of a flag, in UTC with nanoseconds. @throws {AppError} usage, naming the flag */
 export function readTime(flag: string, text: string): string {
   const problem = "must be a time such as 2026-11-22T06:11:30Z";
-  return utcOf(text) ?? fail("usage", invalidValue(flag, text, problem));
+  return exactUtcOf(text) ?? fail("usage", invalidValue(flag, text, problem));
 }
 
 function withPassword(databaseUrl: string, environment: Environment): string {

@@ -20,6 +20,10 @@ export const orderStatuses = ["pending", "paid", "shipped", "delivered", "cancel
 export type OrderStatus = (typeof orderStatuses)[number];
 export const OrderStatus = OneOf(orderStatuses, { title: "OrderStatus" });
 
+export function isOrderStatus(text: string): text is OrderStatus {
+  return (orderStatuses as readonly string[]).includes(text);
+}
+
 const transitions: Record<OrderStatus, readonly OrderStatus[]> = {
   pending: ["paid", "canceled"],
   paid: ["shipped", "canceled"],
@@ -98,7 +102,12 @@ export const OrderQuery = Type.Object(
     ...pageQuery,
     ...recordFilters,
     user_id: Parameter(Id, "Only orders of this user"),
-    status: Parameter(OrderStatus, "Only orders with this status"),
+    status: Parameter(
+      Type.Array(OrderStatus, { minItems: 1, maxItems: orderStatuses.length }),
+      "Only orders in one of these statuses",
+    ),
+    created_from: Parameter(Time, "Only orders that were created at this time or later"),
+    created_to: Parameter(Time, "Only orders that were created before this time"),
   },
   noExtraFields,
 );

@@ -6,15 +6,30 @@ import { isTime } from "../base/schema.ts";
 const FORM =
   /^(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/;
 
-/** @returns the time in UTC with milliseconds; `null` if the text has no offset, or is no time that exists */
-export function utcOf(text: string): string | null {
+const LAST_MS = Date.parse("9999-12-31T23:59:59.999Z");
+
+/** @returns the time in UTC with nanoseconds; `null` if the text has no offset, or is no time that exists */
+export function exactUtcOf(text: string): string | null {
   const [, date, time = "", fraction = "", offset] = FORM.exec(text) ?? [];
   if (offset === undefined) return null;
+  const digits = fraction.padEnd(9, "0");
   // A leap second counts as the second before it.
-  const local = `${date}T${time.replace(/60$/, "59")}.${fraction.slice(0, 3).padEnd(3, "0")}`;
+  const local = `${date}T${time.replace(/60$/, "59")}.${digits.slice(0, 3)}`;
   const utc = isTime(`${local}Z`) ? new Date(local + offset.toUpperCase()).toISOString() : "";
   // The offset can lead out of the years 0 to 9999.
-  return isTime(utc) ? utc : null;
+  return isTime(utc) ? utc.replace("Z", `${digits.slice(3)}Z`) : null;
+}
+
+/** @returns the time in UTC with milliseconds, rounded down; `null` if the text has no offset, or is no time that exists */
+export function utcOf(text: string): string | null {
+  const exact = exactUtcOf(text);
+  return exact && `${exact.slice(0, 23)}Z`;
+}
+
+/** @returns the first time with milliseconds that is not before this one. @param exact as of {@link exactUtcOf} */
+export function roundUp(exact: string): string {
+  const ms = Date.parse(`${exact.slice(0, 23)}Z`);
+  return new Date(Math.min(exact.endsWith("000000Z") ? ms : ms + 1, LAST_MS)).toISOString();
 }
 
 /** @returns the record with its times in UTC with milliseconds. Other text is unchanged */

@@ -44,7 +44,7 @@ export function recordTextContract(open: Open): void {
         expect(await create(fields, key)).toEqual({ ...record, replayed: true });
         expect(await get(id)).toEqual(record);
         const page = { ...all, limit: 1, after: id - 1 };
-        const filters = table === "users" ? [{ email }] : [{ user_id: 1 }, { status: "pending" }];
+        const filters = table === "users" ? [{ email }] : [{ user_id: 1 }, { status: ["pending"] }];
         for (const filter of [{}, ...filters])
           expect((await list({ ...page, ...filter })).records).toBe(record.json);
         const change = table === "users" ? { email: `new.${email}` } : { status: "paid" };
@@ -53,7 +53,7 @@ export function recordTextContract(open: Open): void {
         expect<string | undefined>(changed?.json).toBe(jsonOf(2, change));
         expected.push(jsonOf(2, change));
       }
-      for (const filter of table === "users" ? [{}] : [{}, { user_id: 1 }, { status: "paid" }])
+      for (const filter of table === "users" ? [{}] : [{}, { user_id: 1 }, { status: ["paid"] }])
         expect((await list({ ...all, ...filter })).records).toBe(expected.join(","));
       const removed = table === "users" ? await it.store.users.remove(1, null) : null;
       if (removed !== null) expect<string>(removed.json).toBe(expected[0] ?? "");

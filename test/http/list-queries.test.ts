@@ -69,8 +69,27 @@ const rejected: Rejected[] = [
     ...["", "ID", "+id", "%2Did%20", "--id", "name", "id,-id"],
   ]),
   ...eachOf("/orders?status=", `status must be one of ${statuses}`, [
-    ...["", "Paid", "unknown", "paid,pending", "__proto__"],
+    ...["", "Paid", "unknown", "paid,", "paid;pending", "paid,pending,Paid", "__proto__"],
   ]),
+  ["/orders?status[]=paid&status=lost", `status must be one of ${statuses}`],
+  ["/orders?status[1]=paid", "status[1] is not allowed"],
+  ...eachOf("/orders?status=", "status has paid more than once", [
+    ...["paid,paid", "paid&status=paid", "paid,pending&status%5B%5D=paid"],
+  ]),
+  ...eachOf("/orders?created_from=", /^created_from must be a time with an offset, such as /, [
+    ...["", "2026-11-20", "2026-11-20T18:57:03", "2026-11-31T00:00:00Z", "1795201023", "now"],
+    ...["2026-11-20T24:00:00Z", "0000-01-01T00:00:00%2B00:01"],
+  ]),
+  ...eachOf(
+    "/orders?created_from=2026-11-20T00:00:00Z&created_to=",
+    "created_to must be after created_from",
+    [...["2026-11-20T00:00:00Z", "2026-11-20T00:59:59.999+01:00"]],
+  ),
+  [
+    "/orders?created_to=2026-11-20T00:00:00Z&created_to=2026-11-21T00:00:00Z",
+    "created_to is given more than once",
+  ],
+  ["/users?created_from=2026-11-20T00:00:00Z", "created_from is not allowed"],
   ...eachOf("/orders?id=", idsRule, "|0|01|1&id=|[1,2]|+1|%2B1|-1|1.0|1,|,1|1,,2|a|1;2".split("|")),
   [`/users?id=${Array.from({ length: 101 }, (_, at) => at + 1)}`, idsRule],
   [`/users?id=1,${"9".repeat(30)},0`, idsRule],

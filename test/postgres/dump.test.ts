@@ -51,7 +51,7 @@ async function fill(databaseUrl: string): Promise<void> {
 /** Changes without ids are in the dump as well: they are numbered when they are read. */
 async function stateOf({ changes, users, orders }: Store) {
   const { records, feed, last } = await changes.list({ limit: 1000, offset: 0 });
-  const { total: paid } = await orders.list({ ...firstPage, status: "paid" });
+  const { total: paid } = await orders.list({ ...firstPage, status: ["paid"] });
   return { text: records, feed, last, users: (await users.list(firstPage)).total, paid };
 }
 

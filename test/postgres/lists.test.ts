@@ -40,13 +40,13 @@ const MAX_PAGES_AT_START = 30;
 
 const filters: readonly Partial<OrderQuery>[] = [
   {},
-  { status: "pending" },
-  { status: "paid" },
-  { status: "delivered" },
+  { status: ["pending"] },
+  { status: ["paid"] },
+  { status: ["delivered"] },
   { user_id: LARGE_USER },
   { user_id: SMALL_USER },
-  { user_id: LARGE_USER, status: "delivered" },
-  { user_id: LARGE_USER, status: "pending" },
+  { user_id: LARGE_USER, status: ["delivered"] },
+  { user_id: LARGE_USER, status: ["pending"] },
 ];
 const places = [
   { offset: 0 },

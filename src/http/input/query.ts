@@ -1,7 +1,8 @@
 import { failDuplicate, failField } from "../../base/error.ts";
 import { Empty, type Schema, type ValueOf } from "../../base/schema.ts";
-import { createValidator, displayField } from "../../base/validator.ts";
+import { createValidator, describeConstraint, displayField } from "../../base/validator.ts";
 import { MAX_IDS } from "../../domain/page.ts";
+import { exactUtcOf, roundUp } from "../../domain/time.ts";
 import { type InputSchema, parseInteger } from "./input.ts";
 
 function decodePercent(text: string, field: string): string {
@@ -12,16 +13,30 @@ function decodePercent(text: string, field: string): string {
   }
 }
 
-/** @returns different ids, in the order given. One that no record can have is the largest of all */
-function parseIds(field: string, text: string): number[] {
-  const ids = text.split(",", MAX_IDS + 1);
-  if (ids.length > MAX_IDS || !ids.every((id) => parseInteger(id) > 0)) {
+/** @returns different values, in the order given: ids, or values of an `enum` */
+function parseList(field: string, text: string, items: Schema): unknown[] {
+  const values = text.split(",", MAX_IDS + 1);
+  const allowed: readonly string[] | undefined = items["enum"];
+  if (allowed !== undefined) {
+    if (!values.every((value) => allowed.includes(value)))
+      failField(field, "not_allowed", describeConstraint(items), { allowed });
+  } else if (values.length > MAX_IDS || !values.every((id) => parseInteger(id) > 0)) {
     const rule = `must be 1 to ${MAX_IDS} ids, separated by commas: ${field}=1,2`;
     failField(field, "format", rule);
   }
-  const repeated = ids.find((id, at) => ids.indexOf(id) !== at);
+  const repeated = values.find((value, at) => values.indexOf(value) !== at);
   if (repeated !== undefined) failField(field, "duplicate", `has ${repeated} more than once`);
-  return [...new Set(ids.map((id) => Math.min(Number(id), Number.MAX_SAFE_INTEGER)))];
+  if (allowed !== undefined) return values;
+  // An id that no record can have is the largest of all.
+  return [...new Set(values.map((id) => Math.min(Number(id), Number.MAX_SAFE_INTEGER)))];
+}
+
+/** Rounds a time up, so that a record is before it or not, as before. @returns the time itself, if it is one */
+function parseTime(values: Values, name: string): string | null {
+  if (!(name in values)) return null;
+  const exact = exactUtcOf(String(values[name]));
+  if (exact !== null) values[name] = roundUp(exact);
+  return exact;
 }
 
 /** Values by name. Clients choose the names, so none is inherited, and `__proto__` is one like any other. */
@@ -62,6 +77,9 @@ export function querySchema<Of extends Schema>(schema: Of): InputSchema<ValueOf<
   const properties: Readonly<Record<string, Schema>> = schema["properties"];
   const defaults = Object.entries(properties).filter(([, value]) => value["default"] !== undefined);
   const lists = Object.keys(properties).filter((name) => properties[name]?.["type"] === "array");
+  const times = Object.keys(properties).filter(
+    (name) => properties[name]?.["format"] === "date-time",
+  );
 
   function parse(url: unknown): ValueOf<Of> {
     const values = parseQuery(String(url), properties);
@@ -72,11 +90,14 @@ export function querySchema<Of extends Schema>(schema: Of): InputSchema<ValueOf<
     }
     for (const name of lists) {
       if (!(name in values)) continue;
-      values[name] = parseIds(name, String(values[name]));
-      values["limit"] ??= MAX_IDS;
+      values[name] = parseList(name, String(values[name]), properties[name]?.["items"]);
+      if (name === "id") values["limit"] ??= MAX_IDS;
     }
+    const [from, to] = times.map((name) => parseTime(values, name));
     for (const [name, property] of defaults) values[name] ??= property["default"];
-    return validate(values);
+    const query = validate(values);
+    if (from && to && from >= to) failField("created_to", "format", "must be after created_from");
+    return query;
   }
 
   return { schema, parse };

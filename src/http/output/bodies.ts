@@ -51,7 +51,7 @@ export function errorEnvelope({ code, message, problems, allowed }: AppError): E
 }
 
 /** An array becomes its values, separated by commas, as clients write it. */
-type Filters = Readonly<Record<string, string | number | readonly number[] | undefined>>;
+type Filters = Readonly<Record<string, string | number | readonly (string | number)[] | undefined>>;
 
 /** @returns a function that returns a link to another page with the same limit and filters. @see RFC 8288 */
 export function pageLinker(path: string, limit: number, filters: Filters) {

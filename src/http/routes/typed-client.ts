@@ -9,12 +9,12 @@ import type { ErrorEnvelope } from "../output/bodies.ts";
 
 export type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
 
-/** Every parameter has a default or is a filter. A list of ids can be text: `1,2`. */
+/** Every parameter has a default or is a filter. A list can be text: `1,2`. */
 type Query<Values> = [keyof Values] extends [never]
   ? Readonly<Record<string, never>>
   : {
       readonly [Name in keyof Values]?:
-        | (Values[Name] extends readonly number[] | undefined
+        | (Values[Name] extends readonly unknown[] | undefined
             ? Values[Name] | string
             : Values[Name])
         | undefined;

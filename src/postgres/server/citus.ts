@@ -94,7 +94,7 @@ export const truncateLocalData = `
 async function findOrders(
   session: Session,
   columns: string,
-  { status, ...indexed }: Filters,
+  { status, created_from = "", created_to = "~", ...indexed }: Filters,
 ): Promise<readonly RecordText<Order>[]> {
   type Entry = Pick<Order, "id" | "user_id">;
   const entries = await selectWhere<Entry>(session, "id, user_id", "order_index", indexed);
@@ -109,8 +109,14 @@ async function findOrders(
   const inOrder = rows.toSorted((one, other) => one.version - other.version);
   const orders = new Map(inOrder.map((row) => [row.id, row]));
   if (orders.size < entries.length) throw orderMissing;
-  const isInStatus = ({ json }: RecordText<Order>) => JSON.parse(json).status === status;
-  return [...orders.values()].filter((order) => status === undefined || isInStatus(order));
+  const isInStatus = ({ json }: RecordText<Order>) => {
+    const order = JSON.parse(json) as Order;
+    const isOf = status === undefined || (status as readonly string[]).includes(order.status);
+    return (
+      isOf && order.created_at >= String(created_from) && order.created_at < String(created_to)
+    );
+  };
+  return [...orders.values()].filter(isInStatus);
 }
 
 /** Sums instead of a join, which Citus would perform by sending one of the tables to all servers. */

@@ -109,7 +109,14 @@ function sessionOf(sql: () => SQL) {
   };
 }
 
-export type Filters = Readonly<Record<string, string | number | readonly number[] | undefined>>;
+export type Filters = Readonly<
+  Record<string, string | number | readonly number[] | readonly string[] | undefined>
+>;
+
+const comparisons: Readonly<Record<string, string>> = {
+  created_from: "created_at >=",
+  created_to: "created_at <",
+};
 
 export function selectWhere<Row>(
   session: Session,
@@ -119,8 +126,9 @@ export function selectWhere<Row>(
 ): Promise<readonly Row[]> {
   const given = Object.entries(filters).filter(([, value]) => value !== undefined);
   const conditions = given.map(([name, value], at) => {
-    if (typeof value === "object") return `${name} = any($${at + 1}::bigint[])`;
-    return `${name} = $${at + 1}::${typeof value === "number" ? "bigint" : "text"}`;
+    const type = typeof (Array.isArray(value) ? value[0] : value) === "number" ? "bigint" : "text";
+    if (typeof value === "object") return `${name} = any($${at + 1}::${type}[])`;
+    return `${comparisons[name] ?? `${name} =`} $${at + 1}::${type}`;
   });
   const select = `select ${columns} from ${table} where ${conditions.join(" and ")}`;
   return session.all(select, ...given.map(([, value]) => value as Value));

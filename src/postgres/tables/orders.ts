@@ -58,7 +58,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
   const listFew = prepareFew(context, (session, filters) =>
     placement.findOrders(session, columns, filters),
   );
-  function listFor({ user_id, status }: OrderQuery): ReadPage {
+  function listFor({ user_id, status: [status] = [] }: OrderQuery): ReadPage {
     const list: List = { table: "orders", ofUser: user_id !== undefined, status: status ?? null };
     const name = `${list.ofUser} ${status}`;
     const read = lists.get(name) ?? prepareList(context, list);
@@ -93,10 +93,12 @@ export function createOrderStore(context: StoreContext): OrderStore {
 
   return {
     async list(query, client, memory) {
-      const { id, reference, user_id, status } = query;
-      return id === undefined && reference === undefined
-        ? listFor(query)(query, client, memory)
-        : listFew({ id, reference, user_id, status }, query, client, memory);
+      const { id, reference, user_id, status, created_from, created_to } = query;
+      const filters = { id, reference, user_id, status, created_from, created_to };
+      const isFew = id !== undefined || reference !== undefined;
+      return isFew || (created_from ?? created_to) !== undefined || (status?.length ?? 0) > 1
+        ? listFew(filters, query, client, memory)
+        : listFor(query)(query, client, memory);
     },
 
     get,

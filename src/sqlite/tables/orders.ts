@@ -21,8 +21,33 @@ import {
   prepareUpdate,
   readFew,
   type StoreContext,
+  selectionOf,
   type Update,
 } from "./records.ts";
+
+/** Reads all orders, or those of the user. */
+function readScanned(db: Database, columns: string, query: OrderQuery): ListRows {
+  const { user_id, status, created_from, created_to, after = 0, offset, sort = "id" } = query;
+  const { where, parameters } = selectionOf({ status, created_from, created_to });
+  const ofUser = user_id === undefined ? "" : "user_id = +$user_id and";
+  const filters = { ...parameters, ...(user_id !== undefined && { user_id }) };
+  const count = db.query<{ total: number }, typeof parameters>(`
+    select count(*) as total
+    from orders
+    where ${ofUser} ${where}
+  `);
+  const page = db.query<JsonRow, typeof parameters>(`
+    select ${columns}
+    from orders
+    where ${ofUser} ${where} and id > $after and id <= $last
+    order by id ${sort === "id" ? "asc" : "desc"}
+    limit +$limit offset +$offset
+  `);
+  const range =
+    sort === "id" ? { after, last: Number.MAX_SAFE_INTEGER } : { after: 0, last: maxId(query) };
+  const rows = page.iterate({ ...filters, ...range, offset, limit: rowsToRead(query) });
+  return { total: count.get(filters)?.total ?? 0, rows };
+}
 
 function prepareRowsOfUser(db: Database, columns: string) {
   type OfUser = { user_id: number; status: OrderStatus | null };
@@ -44,7 +69,7 @@ function prepareRowsOfUser(db: Database, columns: string) {
   const rows = { id: inOrder("asc"), "-id": inOrder("desc") };
 
   return (userId: number, query: OrderQuery): ListRows => {
-    const { after = 0, offset, status = null, sort = "id" } = query;
+    const { after = 0, offset, status: [status = null] = [], sort = "id" } = query;
     const filters = { user_id: userId, status };
     const range =
       sort === "id" ? { after, last: Number.MAX_SAFE_INTEGER } : { after: 0, last: maxId(query) };
@@ -61,11 +86,15 @@ function prepareRows(db: Database, columns: string) {
   );
 
   return (query: OrderQuery): ListRows => {
-    const { id, reference, user_id, status } = query;
-    if (id !== undefined || reference !== undefined)
-      return readFew(db, "orders", columns, { id, reference, user_id, status }, query);
+    const { id, reference, user_id, status = [], created_from, created_to } = query;
+    if (id !== undefined || reference !== undefined) {
+      const filters = { id, reference, user_id, status: query.status, created_from, created_to };
+      return readFew(db, "orders", columns, filters, query);
+    }
+    if (created_from !== undefined || created_to !== undefined || status.length > 1)
+      return readScanned(db, columns, query);
     if (user_id !== undefined) return readOfUser(user_id, query);
-    return (readInStatus.get(status) ?? readAll)(query);
+    return (readInStatus.get(status[0]) ?? readAll)(query);
   };
 }
 

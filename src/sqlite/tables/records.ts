@@ -100,8 +100,26 @@ export function prepareUpdate(db: Database, table: RecordTable, ...names: readon
 const plainConditions: Readonly<Record<string, string>> = {
   id: "id in (select value from json_each($id))",
   user_id: "+user_id = $user_id",
-  status: "+status = $status",
+  status: "+status in (select value from json_each($status))",
+  created_from: "+created_at >= $created_from",
+  created_to: "+created_at < $created_to",
 };
+
+export type Filters = Readonly<
+  Record<string, string | number | readonly (string | number)[] | undefined>
+>;
+
+/** @returns the conditions of a statement, and its values. The text is the same for the same filters */
+export function selectionOf(filters: Filters) {
+  const given = Object.entries(filters).filter(([, value]) => value !== undefined);
+  const conditions = given.map(([name]) => plainConditions[name] ?? `${name} = $${name}`);
+  const values = given.map(([name, value]) => [
+    name,
+    Array.isArray(value) ? JSON.stringify(value) : value,
+  ]);
+  const parameters: Record<string, string | number> = Object.fromEntries(values);
+  return { where: conditions.join(" and "), parameters };
+}
 
 /**
  * Reads the rows that match. At least one filter is on a unique column, so they are few.
@@ -112,22 +130,16 @@ export function readFew(
   db: Database,
   table: RecordTable,
   columns: string,
-  filters: Readonly<Record<string, string | number | readonly number[] | undefined>>,
+  filters: Filters,
   query: PageQuery,
 ): ListRows {
-  const given = Object.entries(filters).filter(([, value]) => value !== undefined);
-  const conditions = given.map(([name]) => plainConditions[name] ?? `${name} = $${name}`);
-  // The text is the same for the same filters, and so is the statement.
+  const { where, parameters } = selectionOf(filters);
   const statement = db.query<JsonRow, Record<string, string | number>>(`
     select ${columns}
     from ${table}
-    where ${conditions.join(" and ")}
+    where ${where}
   `);
-  const values = given.map(([name, value]) => [
-    name,
-    Array.isArray(value) ? JSON.stringify(value) : value,
-  ]);
-  const rows = statement.all(Object.fromEntries(values));
+  const rows = statement.all(parameters);
   return { total: rows.length, rows: rowsOfPage(rows, query) };
 }
 

@@ -9,6 +9,7 @@ import {
   type State,
   statuses,
   type Table,
+  timeOf,
   type Write,
 } from "./reference.ts";
 
@@ -153,23 +154,25 @@ export function callOf(
     const after = pick([0, idOf(table), idOf(table)]);
     const place = chance(50) ? { offset } : { offset: 0, after };
     const ids = [...new Set([idOf(table), idOf(table), idOf(table)])];
-    const filter = pick<Row>([
-      {},
-      { id: ids },
-      { reference: pick(references) },
-      ...(table === "users"
-        ? [{ email: email() }]
-        : [
-            { user_id: idOf("users") },
-            { status: pick(statuses) },
-            { user_id: idOf("users"), status: pick(statuses) },
-            { id: ids, status: pick(statuses) },
-          ]),
-    ]);
+    const ofTable = table === "users" ? { email: email() } : { user_id: idOf("users") };
+    const filter = pick<Row>([{}, {}, { id: ids }, { reference: pick(references) }, ofTable]);
+    const status = [...new Set([pick(statuses), pick(statuses), pick(statuses)])];
+    const timeNear = () => {
+      const time = pick([...times, anyOf("orders")?.["created_at"] ?? pick(times)]);
+      return timeOf(Date.parse(time) + random(2));
+    };
+    const [createdFrom, createdTo] = [timeNear(), timeNear()].sort();
+    const ofOrders = {
+      status,
+      ...(hasTimes && { created_from: createdFrom, created_to: createdTo }),
+    };
     return {
       kind: "list",
       table,
-      query: { limit, ...place, ...filter, ...some({ sort: pick(sorts) }) },
+      query: {
+        ...{ limit, ...place, ...filter },
+        ...some({ sort: pick(sorts), ...(table === "orders" && ofOrders) }),
+      },
     };
   }
 

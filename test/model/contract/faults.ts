@@ -117,6 +117,12 @@ export const faults: Readonly<Record<string, Fault>> = {
   "the status is ignored with a user": onQuery(({ user_id }) =>
     user_id === undefined ? {} : { status: undefined },
   ),
+  "one of several statuses is ignored": onQuery(({ status }) =>
+    status === undefined ? {} : { status: status.slice(0, 2) },
+  ),
+  "a list has orders of the end of its time": onQuery(({ created_to }) =>
+    created_to === undefined ? {} : { created_to: created_to.replace("Z", "~") },
+  ),
   "PUT keeps what it lacks": onCall(({ method }) => (method === "PUT" ? { method: "PATCH" } : {})),
   "an update is made from an older record": onRecords(({ get, update }) => ({
     async update(id: number, edit: any, ...rest: any[]) {

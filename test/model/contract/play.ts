@@ -30,7 +30,9 @@ const list = (table: Read["table"], query: Row = {}): Read => ({
 /** Read after each step. The totals of orders in one status are stored apart. */
 const reads: readonly Read[] = [
   ...(["users", "orders", "changes"] as const).map((table) => list(table)),
-  ...statuses.map((status) => list("orders", { status, limit: 1, offset: 1 })),
+  ...statuses
+    .flatMap((status, at) => [[status], statuses.slice(at)])
+    .map((status) => list("orders", { status, limit: 1, offset: 1 })),
 ];
 
 export async function play(steps: readonly Step[], open: OpenPort) {

@@ -242,10 +242,13 @@ export function answer(state: State, { kind, table, query }: Read): Outcome {
     const row = state[table].get(query.id);
     return row === undefined ? { code: "not_found" } : { json: JSON.stringify(row) };
   }
-  const { limit, offset = 0, after, sort, id, email, ...filters } = query;
+  const { limit, offset = 0, after, sort, id, email, status, ...others } = query;
+  const { created_from = "", created_to = "~", ...filters } = others;
   const matching = [...state[table].values()]
     .filter((row) => id === undefined || id.includes(row.id))
     .filter((row) => email === undefined || emailKey(row.email) === emailKey(email))
+    .filter((row) => status === undefined || status.includes(row.status))
+    .filter((row) => row.created_at >= created_from && row.created_at < created_to)
     .filter((row) => Object.entries(filters).every(([name, value]) => row[name] === value));
   const sign = sort === "-id" ? -1 : 1;
   const sorted = matching.sort((one, other) => sign * (one.id - other.id));

@@ -3,6 +3,7 @@ import { Database } from "bun:sqlite";
 import { afterAll, expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { type OrderStatus, orderStatuses } from "../../src/domain/order.ts";
+import { sorts } from "../../src/domain/page.ts";
 import { expectPage } from "../contract/expect-page.ts";
 import { newUser, orderFields, time } from "../contract/open.ts";
 import { makeDirectory } from "../support/directory.ts";
@@ -52,22 +53,32 @@ function offsetsFor(total: number, random: (below: number) => number): number[] 
   );
 }
 
-async function expectPages(table: "users" | "orders", status?: OrderStatus): Promise<void> {
+async function expectPages(table: "users" | "orders", status?: OrderStatus[]): Promise<void> {
   // Then the store sees the writes of the other connection.
   await nextTurn();
-  const where = status === undefined ? "true" : `status = '${status}'`;
+  const where = status === undefined ? "true" : `status in ('${status.join("', '")}')`;
   const selected = db.prepare(`select id from ${table} where ${where} order by id`);
   const ids = selected.values().flat() as number[];
   const random = makeRandom(7);
   for (const offset of offsetsFor(ids.length, random)) {
-    const query = { limit: 1 + random(70), offset, ...(status && { status: [status] }) };
-    await expectPage(store[table].list, ids, query);
-    await expectPage(store[table].list, ids, { ...query, sort: "-id" });
+    const query = { limit: 1 + random(70), offset, ...(status && { status }) };
+    const after = { ...query, offset: 0, after: ids[offset] ?? 0 };
+    for (const sort of sorts) {
+      await expectPage(store[table].list, ids, { ...query, sort });
+      await expectPage(store[table].list, ids, { ...after, sort });
+    }
   }
 }
 
 async function expectOrders(): Promise<void> {
-  for (const status of orderStatuses) await expectPages("orders", status);
+  for (const [at, status] of orderStatuses.entries()) {
+    await expectPages("orders", [status]);
+    await expectPages(
+      "orders",
+      orderStatuses.filter((one) => one !== status),
+    );
+    await expectPages("orders", orderStatuses.slice(at, at + 2));
+  }
 }
 
 /** On top of the previous ones. The first user has the orders. */

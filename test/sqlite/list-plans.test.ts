@@ -2,13 +2,23 @@
 // statement is prepared again at each execution.
 import { Database } from "bun:sqlite";
 import { afterAll, expect, spyOn, test } from "bun:test";
+import type { OrderStatus } from "../../src/domain/order.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { openDatabase } from "./open-database.ts";
 
 const directory = makeDirectory();
 const path = directory.at("a.db");
 const prepare = spyOn(Database.prototype, "prepare");
-await (await openDatabase(path)).close();
+const store = await openDatabase(path);
+const status: OrderStatus[] = ["paid", "pending"];
+for (const filter of [
+  { status },
+  { status: status.slice(1) },
+  { user_id: 1 },
+  { user_id: 1, status },
+])
+  await store.orders.list({ limit: 1, offset: 0, ...filter });
+await store.close();
 const statements = prepare.mock.calls.map(([sql]) => sql);
 prepare.mockRestore();
 const db = new Database(path, { strict: true });
@@ -31,9 +41,12 @@ test("pages are read from an index without a sort when they begin after an id", 
     "id > $after: SEARCH orders USING INTEGER PRIMARY KEY (rowid>?)",
     "id > $after: SEARCH users USING INTEGER PRIMARY KEY (rowid>?)",
     "id > $start and id <= $last: SEARCH changes USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
-    "status = +$status and id <= $last: SEARCH orders USING INDEX orders_by_status (status=? AND rowid<?)",
-    "status = +$status and id > $after: SEARCH orders USING INDEX orders_by_status (status=? AND rowid>?)",
-    "user_id = +$user_id and (+$status is null or status = +$status) and id > $after and id <= $last: SEARCH orders USING INDEX orders_by_user (user_id=? AND id>? AND id<?)",
+    "status = 'pending' and id <= $last: MERGE (UNION ALL); LEFT; SEARCH orders USING INDEX orders_by_status (status=? AND rowid<?); RIGHT; SEARCH orders USING INDEX orders_by_status (status=? AND rowid<?)",
+    "status = 'pending' and id <= $last: SEARCH orders USING INDEX orders_by_status (status=? AND rowid<?)",
+    "status = 'pending' and id > $after: MERGE (UNION ALL); LEFT; SEARCH orders USING INDEX orders_by_status (status=? AND rowid>?); RIGHT; SEARCH orders USING INDEX orders_by_status (status=? AND rowid>?)",
+    "status = 'pending' and id > $after: SEARCH orders USING INDEX orders_by_status (status=? AND rowid>?)",
+    "user_id = +$user_id and +status in ('pending', 'paid') and id > $after and id <= $last: SEARCH orders USING INDEX orders_by_user (user_id=? AND id>? AND id<?)",
+    "user_id = +$user_id and id > $after and id <= $last: SEARCH orders USING INDEX orders_by_user (user_id=? AND id>? AND id<?)",
   ]);
 });
 

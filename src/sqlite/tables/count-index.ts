@@ -25,15 +25,11 @@ export type CountedList = RecordTable | OrderStatus;
 
 const countedStatuses = orderStatuses.filter((status) => status !== "pending");
 
+/** `null` for all records. */
+type Statuses = readonly OrderStatus[] | null;
+
 /** The lists in the table `buckets`. That of a whole table counts the ids without a record. */
 export const storedLists: readonly CountedList[] = ["users", "orders", ...countedStatuses];
-
-/** The lists that have nearly all ids of their table, each with the stored lists that have the other ids. */
-const missingFrom: Readonly<Partial<Record<CountedList, readonly CountedList[]>>> = {
-  users: ["users"],
-  orders: ["orders"],
-  pending: ["orders", ...countedStatuses],
-};
 
 export function tableOf(list: CountedList): RecordTable {
   return list === "users" ? "users" : "orders";
@@ -49,10 +45,12 @@ export function prepareLastId(db: Database): (table: string) => number {
   return (table) => sequence.get({ table })?.seq ?? 0;
 }
 
-function createCountIndex(db: Database, list: CountedList) {
-  const missing = missingFrom[list];
-  const isDense = missing !== undefined;
-  const lists = missing ?? [list];
+/** @param statuses of the orders of the list; `null` for all records. */
+function createCountIndex(db: Database, table: RecordTable, statuses: Statuses) {
+  // Then the list has nearly all ids of the table, and those that it lacks are counted.
+  const isDense = statuses === null || statuses.includes("pending");
+  const others = countedStatuses.filter((status) => statuses?.includes(status) === false);
+  const lists = isDense ? [table, ...others] : statuses;
   const where = `list in (${lists.map((name) => `'${name}'`).join(", ")})`;
   // A sum of single counts takes as long as reading them.
   const [columns, group] =
@@ -69,7 +67,7 @@ function createCountIndex(db: Database, list: CountedList) {
   `);
   const counted = () => inRange.get({ level: TOTAL_LEVEL, low: 0, high: 0 })?.ids ?? 0;
   const isTotal = `${where} and level = ${TOTAL_LEVEL} and bucket = 0`;
-  const sequence = `(select seq from sqlite_sequence where name = '${tableOf(list)}') as sequence`;
+  const sequence = `(select seq from sqlite_sequence where name = '${table}') as sequence`;
   // One statement, because each costs as much as reading a row.
   const total = db.prepare<{ ids: number | null }, []>(
     isDense
@@ -115,49 +113,52 @@ function createCountIndex(db: Database, list: CountedList) {
   };
 }
 
-/** @param columns of a `JsonRow`, the first of which is the id */
+/**
+ * @param columns of a `JsonRow`, the first of which is the id
+ * @param statuses of the orders of the list; `null` for all records
+ */
 export function prepareCountedList(
   db: Database,
-  list: CountedList,
+  table: RecordTable,
   columns: string,
+  statuses: Statuses,
 ): (query: PageQuery) => ListRows {
-  type Status = { readonly status: CountedList };
-  const table = tableOf(list);
-  const where = list === table ? "" : "status = +$status and";
-  const countIndex = createCountIndex(db, list);
-  const ascending = db.prepare<JsonRow, Status & PageStart & { limit: number }>(`
-    select ${columns}
-    from ${table}
-    where ${where} id > $after
-    order by id
-    limit +$limit offset +$skip
-  `);
-  const descending = db.prepare<JsonRow, Status & { last: number; limit: number }>(`
-    select ${columns}
-    from ${table}
-    where ${where} id <= $last
-    order by id desc
-    limit +$limit
-  `);
-  const idAt = db.prepare<{ id: number }, Status & PageStart>(`
-    select id
-    from ${table}
-    where ${where} id > $after
-    order by id
-    limit 1 offset +$skip
-  `);
+  const conditions = statuses?.map((status) => `status = '${status}' and`) ?? [""];
+  // SQLite merges the parts in order. It would sort all rows of `status in (…)`.
+  const select = (selected: string, range: string, order: string) =>
+    conditions
+      .map((condition) => `select ${selected} from ${table} where ${condition} ${range}`)
+      .join("\nunion all ")
+      .concat(`\norder by id ${order}`);
+  const countIndex = createCountIndex(db, table, statuses);
+  const ascending = db.prepare<JsonRow, PageStart & { limit: number }>(
+    select(columns, "id > $after", "limit +$limit offset +$skip"),
+  );
+  const descending = db.prepare<JsonRow, Record<"last" | "limit", number>>(
+    select(columns, "id <= $last", "desc limit +$limit"),
+  );
+  const idAt = db.prepare<{ id: number }, PageStart>(
+    select("id", "id > $after", "limit 1 offset +$skip"),
+  );
+
+  function startAt(offset: number): PageStart {
+    const start = countIndex.pageStart(offset);
+    // A merge reads the columns of rows that it skips.
+    if (conditions.length === 1 || start.skip === 0) return start;
+    return { after: (idAt.get(start)?.id ?? 0) - 1, skip: 0 };
+  }
 
   return (query) => {
     const { offset, after, sort } = query;
     const total = countIndex.total();
-    const page = { status: list, limit: rowsToRead(query) };
+    const page = { limit: rowsToRead(query) };
     if (after === undefined && offset >= total) return { total, rows: [] };
     if (sort === "-id") {
       if (offset === 0) return { total, rows: descending.iterate({ ...page, last: maxId(query) }) };
-      const first = { status: list, ...countIndex.pageStart(total - 1 - offset) };
+      const first = countIndex.pageStart(total - 1 - offset);
       return { total, rows: descending.iterate({ ...page, last: idAt.get(first)?.id ?? 0 }) };
     }
-    const start = after === undefined ? countIndex.pageStart(offset) : { after, skip: 0 };
+    const start = after === undefined ? startAt(offset) : { after, skip: 0 };
     return { total, rows: ascending.iterate({ ...page, ...start }) };
   };
 }

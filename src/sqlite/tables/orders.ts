@@ -49,9 +49,12 @@ function readScanned(db: Database, columns: string, query: OrderQuery): ListRows
   return { total: count.get(filters)?.total ?? 0, rows };
 }
 
-function prepareRowsOfUser(db: Database, columns: string) {
-  type OfUser = { user_id: number; status: OrderStatus | null };
-  const where = "user_id = +$user_id and (+$status is null or status = +$status)";
+/** @param statuses of the orders of the list; `null` for all orders of the user */
+function prepareRowsOfUser(db: Database, columns: string, statuses: readonly OrderStatus[] | null) {
+  // The unary plus: the index of the user has the status as well.
+  const inStatus = statuses === null ? "" : ` and +status in ('${statuses.join("', '")}')`;
+  const where = `user_id = +$user_id${inStatus}`;
+  type OfUser = Readonly<Record<"user_id", number>>;
   const count = db.prepare<{ total: number }, OfUser>(`
     select count(*) as total
     from orders
@@ -68,33 +71,38 @@ function prepareRowsOfUser(db: Database, columns: string) {
     `);
   const rows = { id: inOrder("asc"), "-id": inOrder("desc") };
 
-  return (userId: number, query: OrderQuery): ListRows => {
-    const { after = 0, offset, status: [status = null] = [], sort = "id" } = query;
-    const filters = { user_id: userId, status };
+  return (query: OrderQuery): ListRows => {
+    const { user_id = 0, after = 0, offset, sort = "id" } = query;
     const range =
       sort === "id" ? { after, last: Number.MAX_SAFE_INTEGER } : { after: 0, last: maxId(query) };
-    const page = { ...filters, ...range, offset, limit: rowsToRead(query) };
-    return { total: count.get(filters)?.total ?? 0, rows: rows[sort].iterate(page) };
+    const page = { user_id, ...range, offset, limit: rowsToRead(query) };
+    return { total: count.get({ user_id })?.total ?? 0, rows: rows[sort].iterate(page) };
   };
 }
 
 function prepareRows(db: Database, columns: string) {
-  const readOfUser = prepareRowsOfUser(db, columns);
-  const readAll = prepareCountedList(db, "orders", columns);
-  const readInStatus = new Map<OrderStatus | undefined, typeof readAll>(
-    orderStatuses.map((status) => [status, prepareCountedList(db, status, columns)]),
-  );
+  const readAll = prepareCountedList(db, "orders", columns, null);
+  // Prepared when they are used: few of the 31 sets of statuses are.
+  const lists = new Map<string, (query: OrderQuery) => ListRows>();
+
+  function listFor({ user_id, status }: OrderQuery): typeof readAll {
+    const isAny = status === undefined || status.length === orderStatuses.length;
+    const statuses = isAny ? null : orderStatuses.filter((one) => status.includes(one));
+    return lists.getOrInsertComputed(`${user_id === undefined} ${statuses}`, () =>
+      user_id === undefined
+        ? prepareCountedList(db, "orders", columns, statuses)
+        : prepareRowsOfUser(db, columns, statuses),
+    );
+  }
 
   return (query: OrderQuery): ListRows => {
-    const { id, reference, user_id, status = [], created_from, created_to } = query;
-    if (id !== undefined || reference !== undefined) {
-      const filters = { id, reference, user_id, status: query.status, created_from, created_to };
+    const { id, reference, user_id, status, created_from, created_to } = query;
+    const filters = { id, reference, user_id, status, created_from, created_to };
+    if (id !== undefined || reference !== undefined)
       return readFew(db, "orders", columns, filters, query);
-    }
-    if (created_from !== undefined || created_to !== undefined || status.length > 1)
+    if (created_from !== undefined || created_to !== undefined)
       return readScanned(db, columns, query);
-    if (user_id !== undefined) return readOfUser(user_id, query);
-    return (readInStatus.get(status[0]) ?? readAll)(query);
+    return (user_id === undefined && status === undefined ? readAll : listFor(query))(query);
   };
 }
 

@@ -14,7 +14,7 @@ import {
 } from "./records.ts";
 
 function prepareRows(db: Database, columns: string) {
-  const readAll = prepareCountedList(db, "users", columns);
+  const readAll = prepareCountedList(db, "users", columns, null);
 
   return (query: UserQuery): ListRows => {
     const { id, reference, email } = query;

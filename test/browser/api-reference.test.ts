@@ -3,7 +3,7 @@
 import { afterAll, expect, test } from "bun:test";
 import type { BrowserContextOptions, Locator, Page } from "playwright-core";
 import { startSharedServer } from "../http/server.ts";
-import { chromiumPath, openBrowser, openReference } from "./browser.ts";
+import { chromiumPath, openBrowser, openPage } from "./browser.ts";
 
 const againstBrowser = chromiumPath !== "";
 
@@ -22,7 +22,8 @@ function testPage(
   options: BrowserContextOptions = {},
 ): void {
   const run = async () => {
-    await using opened = await openReference(browser, server.url, options);
+    await using opened = await openPage(browser, server.url, "/api/v1/docs", options);
+    await opened.page.waitForSelector(".opblock");
     await work(opened.page, opened.faults);
     expect(opened.faults.filter((fault) => !REJECTED.test(fault))).toEqual([]);
   };

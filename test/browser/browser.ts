@@ -21,9 +21,10 @@ export async function openBrowser(): Promise<Browser> {
 }
 
 /** @returns the page, and errors and warnings on the console, exceptions, breaches of the policy and requests to others */
-export async function openReference(
+export async function openPage(
   browser: Browser,
   url: string,
+  path: string,
   options: BrowserContextOptions = {},
 ) {
   const context = await browser.newContext(options);
@@ -38,7 +39,6 @@ export async function openReference(
     if (!asked.startsWith(`${url}/`) && !asked.startsWith("data:")) faults.push(`asks ${asked}`);
   });
   await page.addInitScript(REPORT_BREACHES);
-  await page.goto(`${url}/api/v1/docs`);
-  await page.waitForSelector(".opblock");
+  await page.goto(url + path);
   return { page, faults, [Symbol.asyncDispose]: () => context.close() };
 }

@@ -1,7 +1,7 @@
 /** Keys of the environment, or temporary ones of the role that a container or a machine of AWS has. */
 import { AppError, fail, messageOf } from "../base/error.ts";
+import { exchange } from "../base/exchange.ts";
 import { type Environment, readSecret } from "../base/secret.ts";
-import { exchange } from "./exchange.ts";
 import { describeFailure } from "./s3-errors.ts";
 import type { Credentials, CredentialsSource } from "./signature.ts";
 
@@ -32,8 +32,9 @@ function readEndpoint(variable: string, text: string): URL {
 
 /** @returns the body of the response. A proxy is another machine, with another role */
 async function ask(url: URL, headers: Record<string, string>, method = "GET"): Promise<string> {
-  const init = { method, headers, proxy: false } as const;
-  const { response, content } = await exchange(url, init, TIMEOUT_MS, MAX_BYTES).catch((error) =>
+  const signal = AbortSignal.timeout(TIMEOUT_MS);
+  const init = { method, headers, proxy: false, signal } as const;
+  const { response, content } = await exchange(url, init, MAX_BYTES).catch((error) =>
     fail("unavailable", describeFailure(error, url.host, TIMEOUT_MS).problem),
   );
   if (response.status === 200) return new TextDecoder().decode(content);

@@ -3,6 +3,7 @@
  * preconditions, and has neither a timeout nor a signal. `fetch` uses the proxy of HTTPS_PROXY, HTTP_PROXY or ALL_PROXY.
  */
 import { AppError, fail } from "../base/error.ts";
+import { exchange } from "../base/exchange.ts";
 import {
   isKey,
   MAX_OBJECT_BYTES,
@@ -10,7 +11,6 @@ import {
   type ObjectStorage,
   type StoredObject,
 } from "../domain/object-storage.ts";
-import { exchange } from "./exchange.ts";
 import { describeFailure, describeResponse, fieldOf, type S3Problem } from "./s3-errors.ts";
 import { type CredentialsSource, encode, sign } from "./signature.ts";
 
@@ -94,9 +94,9 @@ function createS3Client(settings: S3Settings) {
     // E.g. from a file whose lines end as on Windows.
     if (!/^[ -~]+$/.test(Object.values(signed).join("")))
       fail("operator", "S3_ACCESS_KEY_ID or another variable has a line end or is not ASCII");
-    const init = { method, headers: signed };
+    const init = { method, headers: signed, signal: AbortSignal.timeout(timeoutMs) };
     const withBody = method === "PUT" ? { ...init, body } : init;
-    return exchange(target, withBody, timeoutMs, maxBytes);
+    return exchange(target, withBody, maxBytes);
   }
 
   /** @returns the body; `null` if the object exists, and must not, or does not exist */

@@ -1,6 +1,7 @@
 /** Connects the command line to the databases, the output, the signals and the exit code. */
 
 import { isatty } from "node:tty";
+import { systemClock } from "./base/clock.ts";
 import { isPostgres } from "./base/database-url.ts";
 import { AppError, fail, fileProblem, messageOf, systemCode } from "./base/error.ts";
 import { createLogBuffer } from "./base/log-buffer.ts";
@@ -18,7 +19,7 @@ import { backUpSqlite, openSqlite } from "./sqlite/backend.ts";
 import { watchArchive } from "./sqlite/disk/marker.ts";
 import { describeSqliteError } from "./sqlite/file/errors.ts";
 import { SCHEMA_VERSION } from "./sqlite/file/migrate.ts";
-import { isServed } from "./sqlite/file/server-lock.ts";
+import { isServed, LOCK_TIMEOUT_MS, takeServerLock } from "./sqlite/file/server-lock.ts";
 import {
   checkSqliteArchive,
   listSqliteArchive,
@@ -162,6 +163,7 @@ if (import.meta.main) {
     createArchiveWorker,
     stdoutIsTerminal: isatty(STDOUT),
     now: () => new Date(),
+    clock: systemClock,
     stdout: (text) => writeOutput("the output", STDOUT, text),
     stderr: (text) => stderr(text),
     openLog() {
@@ -170,6 +172,7 @@ if (import.meta.main) {
     },
     openInput,
     openOutput,
+    lockFile: (path) => takeServerLock(path, LOCK_TIMEOUT_MS),
     untilStopped,
     onHangup: (listener) => process.on("SIGHUP", listener),
     memoryBytes: process.constrainedMemory() || Number.POSITIVE_INFINITY,

@@ -17,6 +17,23 @@ export function readSettingFile(path: string): string {
 }
 
 /**
+ * @param name of the variable or the flag that names the file
+ * @param expected what the text is that matches the pattern, for a message that does not repeat it
+ * @returns the text without its last line end
+ * @throws {AppError} operator
+ */
+export function readSecretFile(name: string, path: string, pattern: RegExp, expected: string) {
+  try {
+    const text = readSettingFile(path).replace(/\r?\n$/, "");
+    return pattern.test(text) ? text : fail("operator", `it must contain ${expected}`);
+  } catch (error) {
+    const problem = error instanceof AppError ? error.message : fileProblem(error);
+    if (problem === null) throw error;
+    return fail("operator", `Cannot read ${name} ${quoteReadably(path)}: ${problem}`);
+  }
+}
+
+/**
  * @returns the value of the variable, or the line in the file that the variable `NAME_FILE` names; `null` if neither is
  * set. An empty variable counts as not set
  * @throws {AppError} operator if both are set, or the file cannot be read; it repeats nothing of the file
@@ -31,13 +48,6 @@ export function readSecret(environment: Environment, name: string): string | nul
       `${name} and ${name}_FILE are both set: unset one, or set it to an empty value`,
     );
   }
-  try {
-    const text = readSettingFile(path).replace(/\r?\n$/, "");
-    // The rest could become a part of a file name or of a header.
-    return /^\P{Cc}+$/u.test(text) ? text : fail("operator", "it must contain one line of text");
-  } catch (error) {
-    const problem = error instanceof AppError ? error.message : fileProblem(error);
-    if (problem === null) throw error;
-    fail("operator", `Cannot read ${name}_FILE ${quoteReadably(path)}: ${problem}`);
-  }
+  // The rest could become a part of a file name or of a header.
+  return readSecretFile(`${name}_FILE`, path, /^\P{Cc}+$/u, "one line of text");
 }

@@ -6,10 +6,11 @@ import { type CommandSystem, stopSignal, withStore } from "./system/system.ts";
 
 const PAGE_SIZE = 200;
 
-function readAfter(text: string): number {
-  const after = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
-  if (Number.isSafeInteger(after)) return after;
-  return fail("usage", invalidValue("--after", text, "must be the id of a change, or 0"));
+/** @throws {AppError} usage, naming the flag */
+export function readChangeId(flag: string, text: string): number {
+  const id = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+  if (Number.isSafeInteger(id)) return id;
+  return fail("usage", invalidValue(flag, text, "must be the id of a change, or 0"));
 }
 
 /** @param wait called when all changes so far are written; returns false to end */
@@ -44,7 +45,7 @@ export async function printChanges(
   system: CommandSystem,
   { after, follow = false }: { readonly after?: string; readonly follow?: boolean },
 ): Promise<void> {
-  const start = after === undefined ? undefined : readAfter(after);
+  const start = after === undefined ? undefined : readChangeId("--after", after);
   let wake = Promise.withResolvers<void>();
   let problem: string | null = null;
   function onStorageProblem(found: string | null): void {

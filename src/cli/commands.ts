@@ -1,10 +1,12 @@
 import { Argument, type Command, Option } from "commander";
+import { changeTypes } from "../domain/change.ts";
 import { type SettingName, settingNames } from "../domain/settings.ts";
 import { backUpStore } from "./backup.ts";
 import { printVersion } from "./build.ts";
 import { printChanges } from "./changes.ts";
 import { checkStore } from "./check.ts";
 import { copyStore } from "./copy.ts";
+import { deliver } from "./deliver.ts";
 import { exportTable } from "./export.ts";
 import { fileFormats, importSchemas } from "./files/file-format.ts";
 import { checkHealth } from "./health.ts";
@@ -45,6 +47,8 @@ const format = new Option(
   "file format (default: by file extension, otherwise ndjson)",
 ).choices(fileFormats);
 const person = new Argument("<email>", "email of the user, in any spelling, or the id");
+const required = (flag: string, description: string) =>
+  new Option(flag, description).makeOptionMandatory();
 const json = { "--json": "print the result as JSON, in one line" };
 
 const commands: Commands = {
@@ -123,6 +127,28 @@ const commands: Commands = {
     },
     examples: ["user-api changes | tail", "user-api changes --after 1200 --follow"],
     run: printChanges,
+  },
+  deliver: {
+    description: "send each change to a webhook, signed and in order, until SIGTERM or SIGINT",
+    options: [
+      required("--from <url>", "server to follow"),
+      required("--token-file <file>", "token of scope read for it"),
+      required("--to <url>", "receiver: https://…, or http://… on this machine"),
+      required("--secret-file <file>", "one or two secrets: whsec_…, a line each"),
+      required("--position <file>", "the last change that was delivered; replaced after each one"),
+      new Option(
+        "--start <where>",
+        "create the position: with all changes, or later ones only",
+      ).choices(["0", "now"]),
+      new Option("--types <types...>", "only changes of these types").choices(changeTypes),
+      new Option("--include <what>", "the record as it is now").choices(["record"]),
+    ],
+    flags: { "--skip <id>": "step over this change, which must be the next one" },
+    settings: [],
+    examples: [
+      "user-api deliver --from http://127.0.0.1:3000 --token-file token --to https://hooks.example.com/ --secret-file secret --position position --start now",
+    ],
+    run: deliver,
   },
   import: {
     description: "read users or orders from a file or from stdin; safe to repeat",
@@ -227,9 +253,7 @@ const commands: Commands = {
   },
   copy: {
     description: "copy a database into an empty one, e.g. from SQLite to PostgreSQL",
-    options: [
-      new Option("--to <database>", "target: a path, or postgres://…").makeOptionMandatory(),
-    ],
+    options: [required("--to <database>", "target: a path, or postgres://…")],
     examples: ["user-api copy --to postgres://user@localhost/user_api"],
     run: copyStore,
   },

@@ -22,7 +22,7 @@ import type { ClientId } from "./token.ts";
 import { User } from "./user.ts";
 
 /** In the order of their codes: the first one is stored as 1. Only append. */
-const changeTypes = [
+export const changeTypes = [
   "user.created",
   "user.updated",
   "user.deleted",

@@ -14,15 +14,6 @@ const hasPrograms = Bun.which("curl") !== null && Bun.which("jq") !== null;
 testIf(hasPrograms)("docs/scope.md does what the API has no request for", async () => {
   await using server = await startServer();
   using directory = makeDirectory();
-  const received: unknown[] = [];
-  // The receiver is away at first.
-  using hook = Bun.serve({
-    port: 0,
-    async fetch(request) {
-      received.push(await request.json());
-      return new Response(null, { status: received.length === 1 ? 503 : 204 });
-    },
-  });
   const joanna = await newUser(server, { name: "Joanna" });
   await newUser(server);
   const cup = { sku: "cup-01", quantity: 1, unit_price: 250 };
@@ -35,12 +26,7 @@ testIf(hasPrograms)("docs/scope.md does what the API has no request for", async 
     return bulk.orders.import([old, { ...old, id: 8, status: "canceled" }]);
   });
 
-  const script = blocks
-    .join("")
-    .replace("http://127.0.0.1:3000", server.url)
-    .replace("http://127.0.0.1:8000", hook.url.origin)
-    .replace(" --follow", "")
-    .replace("sleep 5", "sleep 0");
+  const script = blocks.join("").replace("http://127.0.0.1:3000", server.url);
   const program = `set -e\nuser-api() { "${binary}" "$@"; }\n`;
   const { code, stdout } = await runProgram(["bash", "-c", program + script], {
     cwd: directory.path,
@@ -56,8 +42,4 @@ testIf(hasPrograms)("docs/scope.md does what the API has no request for", async 
   const expected = { items: [tea], total: 3998, metadata: { gift: "yes", replaces: "1" } };
   expect(replacement).toMatchObject({ ...expected, user_id: joanna.id, status: "pending" });
   expect(orders.data.at(-1)).toMatchObject({ id: order.id, status: "canceled" });
-
-  const { json: changes } = await server.call("GET", "/changes");
-  expect(received.slice(1)).toEqual(changes.data);
-  expect(await Bun.file(directory.at("position")).text()).toBe(`${changes.meta.last}\n`);
 });

@@ -1,28 +1,9 @@
 import { expect, test } from "bun:test";
 import { runSql } from "../sqlite/open-database.ts";
 import { withStore } from "../support/open-store.ts";
-import {
-  failed,
-  type Harness,
-  makeHarness,
-  makeHarnessWithDatabase,
-  parsedLines,
-} from "./harness.ts";
+import { failed, fill, makeHarness, makeHarnessWithDatabase, parsedLines } from "./harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
-
-async function fill({ path, clock }: Harness, count: number): Promise<void> {
-  await withStore(
-    path,
-    async ({ users }) => {
-      for (let at = 0; at < count; at += 1) {
-        const email = `${crypto.randomUUID()}@b.cd`;
-        await users.create({ email, reference: null, name: null, metadata: {} }, null, "laptop");
-      }
-    },
-    { now: () => clock.time },
-  );
-}
 
 function idsOf(stdout: string): number[] {
   return parsedLines(stdout).map(({ id }) => id);

@@ -71,6 +71,20 @@ export function parsedLines(ndjson: string): any[] {
   return rows.map((row) => JSON.parse(row));
 }
 
+/** Creates users, each of which is a change. */
+export async function fill({ path, clock }: Harness, count: number): Promise<void> {
+  await withStore(
+    path,
+    async ({ users }) => {
+      for (let at = 0; at < count; at += 1) {
+        const email = `${crypto.randomUUID()}@b.cd`;
+        await users.create({ email, reference: null, name: null, metadata: {} }, null, "laptop");
+      }
+    },
+    { now: () => clock.time },
+  );
+}
+
 /** @returns a function that opens SQLite, with other parts */
 export function openWith(change: (store: Store) => Partial<Store>): Backend["open"] {
   return async (options) => {

@@ -22,7 +22,17 @@ test.each([
 
 test.each([
   ...["serve", "token", "token create", "token list", "token revoke", "health", "export", "import"],
-  ...["changes", "migrate", "check", "backup", "restore", "archive", "archive check", "copy"],
+  ...[
+    "changes",
+    "deliver",
+    "migrate",
+    "check",
+    "backup",
+    "restore",
+    "archive",
+    "archive check",
+    "copy",
+  ],
   ...["person export", "openapi", "version", ""],
 ])("user-api %s --help prints the help and examples on stdout", async (command) => {
   using world = makeHarness();
@@ -55,6 +65,9 @@ const noChange = "must be the id of a change, or 0\n";
 const noBackup = "Name either a file or a directory";
 const noFile = "The name of the file is empty";
 
+const noTarget = "Invalid --to: must be https://…, or http://… on this machine, without a user\n";
+const deliver = "deliver --token-file t --secret-file s --position p --from http://a.b --to";
+
 /** Arguments, in which '' is an empty one, and how stderr begins. */
 const usageErrors: [string, string | RegExp][] = [
   ["", "Usage: user-api"],
@@ -81,6 +94,16 @@ const usageErrors: [string, string | RegExp][] = [
   ["changes --after ''", `Invalid --after "": ${noChange}`],
   ["changes --after 1.5", `Invalid --after "1.5": ${noChange}`],
   ["changes --after 9007199254740992", `Invalid --after "9007199254740992": ${noChange}`],
+  ["deliver", "Required option '--from <url>' not specified\n"],
+  [`${deliver} http://a.b`, noTarget],
+  [`${deliver} http://localhost@a.b`, noTarget],
+  [`${deliver} http://127.0.0.1.a.b`, noTarget],
+  [`${deliver} https://hidden@a.b`, noTarget],
+  [
+    `${deliver} https://a.b --from file:///c`,
+    "Invalid --from: must be https://… or http://…, with",
+  ],
+  [`${deliver} https://a.b --skip -1`, `Invalid --skip "-1": ${noChange}`],
   ["copy", "Required option '--to <database>' not specified\n"],
   ["copy --to postgres://a", "Invalid --to: must be a URL such as postgres://user@"],
   ["copy --to ''", "Invalid --to: must be a path\n"],

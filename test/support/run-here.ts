@@ -1,7 +1,9 @@
+import { systemClock } from "../../src/base/clock.ts";
 import { openInput, openOutput } from "../../src/cli/system/streams.ts";
 import type { StopReason, System } from "../../src/cli/system/system.ts";
 import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/main.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
+import { takeServerLock } from "../../src/sqlite/file/server-lock.ts";
 import { LISTENING, type Outcome } from "./program.ts";
 
 export type RunningHere = ReturnType<typeof runHere>;
@@ -35,11 +37,13 @@ export function runHere(args: readonly string[], parts: Partial<System>) {
     createArchiveWorker,
     stdoutIsTerminal: false,
     now: () => new Date(),
+    clock: systemClock,
     stdout: print,
     openLog: () => ({ write: print, droppedLines: () => 0, onResume() {} }),
     stderr: printTo("stderr"),
     openInput,
     openOutput,
+    lockFile: (path) => takeServerLock(path, 0),
     untilStopped: () => stopped.promise,
     onHangup() {},
     memoryBytes: 2 ** 40,

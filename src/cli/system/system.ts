@@ -1,3 +1,4 @@
+import type { Clock } from "../../base/clock.ts";
 import { redactPassword } from "../../base/database-url.ts";
 import { AppError, messageOf } from "../../base/error.ts";
 import type { LogBuffer } from "../../base/log-buffer.ts";
@@ -28,6 +29,7 @@ export interface System {
   readonly createArchiveWorker: () => Worker;
   readonly stdoutIsTerminal: boolean;
   readonly now: () => Date;
+  readonly clock: Clock;
   /** Waits for a slow reader. @throws {AppError} operator; output_closed if the reader has closed stdout */
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
@@ -43,6 +45,8 @@ export interface System {
    * @throws {AppError} operator; usage if the path is empty
    */
   readonly openOutput: (path: string, force: boolean, databaseUrl: string) => OutputStream;
+  /** @returns a lock, by a file next to this one, until the process ends; `null` if another process has it */
+  readonly lockFile: (path: string) => Disposable | null;
   readonly untilStopped: () => Promise<StopReason>;
   /** Calls the listener at every SIGHUP, which ends the process before the first call. */
   readonly onHangup: (listener: () => void) => void;

@@ -1,0 +1,188 @@
+/** Webhooks: follows the changes of a server, and sends each one to a receiver until it has it. */
+import { existsSync } from "node:fs";
+import { AppError, connectionProblem, fail, systemCode } from "../base/error.ts";
+import { exchange } from "../base/exchange.ts";
+import { readSecretFile } from "../base/secret.ts";
+import { resolveLinks } from "../base/trusted-path.ts";
+import type { Change, Feed } from "../domain/change.ts";
+import { readChangeId } from "./changes.ts";
+import { formatCount } from "./count-text.ts";
+import { type CommandSystem, stopSignal } from "./system/system.ts";
+import { readKeys, signedMessage } from "./webhook.ts";
+
+/** The first pause after a failure, and the longest one. Each is twice as long as the one before. */
+const [PAUSE_MS, MAX_PAUSE_MS] = [1000, 300_000];
+/** Between two messages about one failure. Also the longest pause that a response can ask for. */
+const HOUR_MS = 3_600_000;
+
+/** `final` are statuses that another attempt would not change. The server waits for 50 s; a page has at most 4 MiB. */
+const ofServer = { timeoutMs: 90_000, maxBytes: 8 * 2 ** 20, final: [401, 403, 410] };
+const ofReceiver: typeof ofServer = { timeoutMs: 30_000, maxBytes: 0, final: [410] };
+
+const LOOPBACK = /^http:\/\/(?:localhost|127(?:\.\d+){3}|\[::1\])[:/]/;
+const SAFE = new RegExp(`^https:|${LOOPBACK.source}`);
+const POSITION = /^[A-Za-z0-9]{1,64}-\d{1,15}$/;
+
+/** As given on the command line. */
+type DeliverOptions = Readonly<
+  Record<"from" | "tokenFile" | "to" | "secretFile" | "position", string> &
+    Partial<Record<"start" | "skip" | "include", string> & { types: readonly string[] }>
+>;
+
+/** `last` is the change that was done last. */
+type Position = Pick<Feed, "feed" | "last">;
+
+/** Of the message about the last change, and the text of the file. */
+const idOf = ({ feed, last }: Position) => `${feed}-${last}`;
+
+function readPosition(path: string): Position {
+  const text = readSecretFile("--position", path, POSITION, "a position, which --start writes");
+  const [feed = "", last] = text.split("-");
+  return { feed, last: Number(last) };
+}
+
+/** No message repeats the URL, because it can contain a secret. @throws {AppError} usage */
+function readUrl(flag: string, text: string, pattern: RegExp, expected: string): URL {
+  const url = URL.parse(text);
+  if (url !== null && `${url.username}${url.password}` === "" && pattern.test(url.href)) return url;
+  return fail("usage", `Invalid ${flag}: must be https://…${expected}, without a user`);
+}
+
+/**
+ * @param task follows `Cannot` in messages
+ * @returns the body
+ * @throws {AppError} operator after a final status, otherwise unavailable, with `Retry-After` as the cause
+ */
+async function send(
+  task: string,
+  url: URL,
+  init: BunFetchRequestInit,
+  { timeoutMs, maxBytes, final }: typeof ofServer,
+  { clock }: CommandSystem,
+  stop?: AbortSignal,
+): Promise<string> {
+  const abort = new AbortController();
+  const timeout = new AppError("unavailable", `no response in ${timeoutMs / 1000} s`);
+  using _timer = clock.every(timeoutMs, () => abort.abort(timeout));
+  const signal = AbortSignal.any([abort.signal, stop ?? abort.signal]);
+  // What is sent to this machine stays on it, whatever HTTP_PROXY says.
+  const direct = LOOPBACK.test(url.href) ? ({ proxy: false } as const) : {};
+  const exchanged = exchange(url, { ...init, ...direct, signal }, maxBytes);
+  const { response, content } = await exchanged.catch((error) => {
+    // The message of an error of `fetch` can have the URL.
+    const code = connectionProblem(error) ?? systemCode(error);
+    fail("unavailable", `Cannot ${task}: ${error instanceof AppError ? error.message : code}`);
+  });
+  const text = content.toString();
+  if (response.ok) return text;
+  const { status, headers } = response;
+  const [, reason = ""] = /"error":"([\w ,.:-]+)/.exec(text) ?? [];
+  const message = `Cannot ${task}: status ${status} ${reason}`.trim();
+  const cause = headers.get("retry-after");
+  throw new AppError(final.includes(status) ? "operator" : "unavailable", message, { cause });
+}
+
+/** @param after `null` for any first change. @throws {AppError} unavailable, also if a change is missing */
+function parsePage(text: string, after: number | null) {
+  try {
+    const { data, meta }: { data: readonly Change[]; meta: Position } = JSON.parse(text);
+    const isNext = ({ id }: Change, at: number) => after === null || id === after + 1 + at;
+    if (POSITION.test(idOf(meta)) && data.every(isNext)) return { meta, changes: data };
+  } catch {}
+  return fail(
+    "unavailable",
+    "Cannot read the changes: the response is not a page of the next ones",
+  );
+}
+
+function createRetries({ clock, stderr }: CommandSystem, stop: AbortSignal) {
+  let [failures, reported, reportedMs] = [0, "", 0];
+  return {
+    end(): void {
+      if (failures > 0) stderr(`Continued after ${formatCount(failures, "failure")}\n`);
+      [failures, reported] = [0, ""];
+    },
+    /** @param advice tells one failure from another */
+    async pause({ message, cause }: AppError, advice: string): Promise<void> {
+      const nowMs = clock.monotonicMs();
+      if (advice !== reported || nowMs - reportedMs >= HOUR_MS) {
+        stderr(`${message}; ${advice}\n`);
+        [reported, reportedMs] = [advice, nowMs];
+      }
+      const after = `${cause ?? ""}`;
+      const askedMs = Number(after) * 1000 || Date.parse(after) - clock.nowMs() || 0;
+      const growingMs = Math.min(PAUSE_MS * 2 ** failures, MAX_PAUSE_MS);
+      failures += 1;
+      await clock.sleep(Math.max(growingMs, Math.min(askedMs, HOUR_MS)), stop);
+    },
+  };
+}
+
+/** @throws {AppError} usage; operator or unavailable if it cannot begin, or no further change can be delivered */
+export async function deliver(system: CommandSystem, options: DeliverOptions): Promise<void> {
+  const { start, types } = options;
+  const from = readUrl("--from", options.from, /^https?:[^?#]+$/, " or http://…, without a query");
+  const to = readUrl("--to", options.to, SAFE, ", or http://… on this machine");
+  const skip = readChangeId("--skip", options.skip ?? "0");
+  const token = readSecretFile("--token-file", options.tokenFile, /^uat_\w+$/, "a token");
+  const keys = readKeys("--secret-file", options.secretFile);
+  const path = resolveLinks(options.position);
+  const open = () => system.openOutput(path, true, system.config.databaseUrl);
+  // Before a lock is made in a place where the position cannot be written.
+  open()[Symbol.dispose]();
+  using lock = system.lockFile(path);
+  if (lock === null) fail("operator", `Cannot use ${path}: another process has locked it`);
+  if (existsSync(path) === (start !== undefined)) {
+    const isMissing = start === undefined;
+    const hint = isMissing ? "no such file; --start creates it" : "it exists; leave out --start";
+    fail("operator", `Cannot use ${path}: ${hint}`);
+  }
+
+  const stop = stopSignal(system);
+  const retries = createRetries(system, stop);
+  const init = { headers: { authorization: `Bearer ${token}` } };
+  async function readPage(query: string, after: number | null) {
+    const url = new URL(`${from.href.replace(/\/*$/, "")}/api/v1/changes?limit=50&${query}`);
+    return parsePage(await send("read the changes", url, init, ofServer, system, stop), after);
+  }
+  function save(next: Position): Position {
+    using file = open();
+    file.write(`${idOf(next)}\n`);
+    file.finish();
+    return next;
+  }
+
+  let position: Position;
+  if (start === undefined) position = readPosition(path);
+  else if (start === "now") position = save((await readPage("wait=0", null)).meta);
+  else position = save({ ...(await readPage("after=0", 0)).meta, last: 0 });
+  const include = options.include === undefined ? "" : "&include=record";
+  while (!stop.aborted) {
+    let advice = "trying again";
+    try {
+      const { feed, last } = position;
+      const query = `wait=50&after=${last}&feed=${feed}${include}`;
+      const { changes } = await readPage(query, last);
+      if (changes.length === 0) retries.end();
+      for (const change of changes) {
+        if (stop.aborted) break;
+        const { id, type } = change;
+        const next = { feed, last: id };
+        const isWanted = types?.includes(type) ?? true;
+        if (isWanted && id !== skip) {
+          const task = `deliver change ${id}`;
+          if (id < skip) fail("operator", `Cannot skip ${skip}: the next change is ${id}`);
+          advice = `trying again; --skip ${id} steps over it`;
+          const message = signedMessage(keys, idOf(next), system.clock.nowMs(), change);
+          await send(task, to, message, ofReceiver, system);
+          retries.end();
+        }
+        position = isWanted || change === changes.at(-1) ? save(next) : next;
+      }
+    } catch (error) {
+      if (!(error instanceof AppError && error.code === "unavailable")) throw error;
+      if (!stop.aborted) await retries.pause(error, advice);
+    }
+  }
+  if (!(stop.reason instanceof AppError)) throw stop.reason;
+}

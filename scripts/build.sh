@@ -17,6 +17,7 @@ commit=${COMMIT:-$(git describe --always --dirty --abbrev=12 --exclude='*' 2>/de
 # thousands of them need no token. Bun's default is 16 KiB.
 # --external file-type: Elysia loads it to inspect uploads, which this API does not have; it would add 1 MB.
 NODE_ENV=production scripts/bun.sh build src/main.ts src/archive.worker.ts src/sqlite/file/thread.worker.ts \
+  src/sqlite/tables/sums.worker.ts \
   --compile --outfile=dist/user-api \
   --entry-naming='[name].[ext]' --external file-type --minify-whitespace --minify-syntax \
   --no-compile-autoload-dotenv --no-compile-autoload-bunfig \

@@ -1,6 +1,7 @@
 import { Argument, type Command, Option } from "commander";
 import { changeTypes } from "../domain/change.ts";
 import { type SettingName, settingNames } from "../domain/settings.ts";
+import { intervalLengths } from "../domain/sums.ts";
 import { backUpStore } from "./backup.ts";
 import { printVersion } from "./build.ts";
 import { printChanges } from "./changes.ts";
@@ -16,6 +17,7 @@ import { printDocument } from "./openapi.ts";
 import { erasePerson, exportPerson } from "./person.ts";
 import { checkArchive, listArchive, promoteArchive, restoreBackup } from "./restore.ts";
 import { serve } from "./serve.ts";
+import { printSums } from "./sums.ts";
 import type { CommandSystem } from "./system/system.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
 
@@ -149,6 +151,22 @@ const commands: Commands = {
       "user-api deliver --from http://127.0.0.1:3000 --token-file token --to https://hooks.example.com/ --secret-file secret --position position --start now",
     ],
     run: deliver,
+  },
+  sums: {
+    description: "print sums of orders by day or month, currency and status, as CSV",
+    options: [
+      required("--from <time>", "beginning of the first interval"),
+      required("--to <time>", "end of the last interval"),
+      new Option("--interval <interval>", "length of an interval")
+        .choices(intervalLengths)
+        .default("day"),
+      new Option("--time-zone <zone>", "zone of the days or months").default("UTC"),
+    ],
+    examples: [
+      "user-api sums --from 2026-11-01T00:00:00Z --to 2026-12-01T00:00:00Z",
+      "user-api sums --from 2026-01-01T00:00:00+01:00 --to 2027-01-01T00:00:00+01:00 --interval month --time-zone Europe/Berlin",
+    ],
+    run: printSums,
   },
   import: {
     description: "read users or orders from a file or from stdin; safe to repeat",

@@ -4,11 +4,11 @@ import { AppError, fail } from "../base/error.ts";
 import { yieldToEventLoop } from "../base/event-loop.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
 import { invalidValue, readTime } from "../domain/config.ts";
-import { isOrderStatus, type Order, orderStatuses } from "../domain/order.ts";
+import { isOrderStatus, Order, orderStatuses } from "../domain/order.ts";
 import { ALWAYS_FITTING, type Page, type PageQuery } from "../domain/page.ts";
 import type { RecordTable } from "../domain/record.ts";
 import { roundUp } from "../domain/time.ts";
-import type { User } from "../domain/user.ts";
+import { User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
 import { csvFormatter } from "./files/csv.ts";
 import { type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
@@ -16,6 +16,8 @@ import { formatNdjson } from "./files/ndjson.ts";
 import { type CommandSystem, withStore } from "./system/system.ts";
 
 const PAGE_SIZE = 1000;
+
+const schemas = { users: User, orders: Order };
 
 export interface ExportOptions {
   readonly format?: FileFormat;
@@ -92,7 +94,9 @@ export async function exportTable(
   const isInPeriod = readPeriod(options);
   const isInStatus = readStatuses(table, options);
   const isCsv = formatFor(options.format, path) === "csv";
-  const formatter = isCsv ? csvFormatter(table, path) : { header: "", formatRecords: formatNdjson };
+  const formatter = isCsv
+    ? csvFormatter(schemas[table], path)
+    : { header: "", formatRecords: formatNdjson };
   let count = 0;
   await withStore(system, { mode: "read" }, async (store) => {
     const open = (target: string) => system.openOutput(target, force, system.config.databaseUrl);

@@ -6,6 +6,7 @@ import type { OrderImport, UserImport } from "./import-rules.ts";
 import type { ObjectStorage } from "./object-storage.ts";
 import type { OrderStore } from "./order.ts";
 import type { RecordText } from "./record.ts";
+import type { SumOrders } from "./sums.ts";
 import type { TokenStore } from "./token.ts";
 import type { User, UserStore } from "./user.ts";
 
@@ -25,6 +26,7 @@ export type OnCommit = (writes: number, durationMs: number) => void;
 export interface Store {
   readonly users: UserStore;
   readonly orders: OrderStore;
+  readonly sumOrders: SumOrders;
   readonly tokens: TokenStore;
   readonly changes: ChangeStore;
   readonly bulk: {

@@ -49,6 +49,8 @@ export function createApp(options: AppOptions) {
       .onError(({ error }) => handleError(error))
       .decorate("pipeline", handle)
       .use(table)
+      // Otherwise it would be the order with this id.
+      .patch("/api/v1/orders/sums", ({ request }) => handle(null, request, undefined))
       .all("/*", ({ request }) => handle(null, request, undefined))
   );
 }

@@ -12,6 +12,7 @@ import { createChangeStore } from "./tables/changes.ts";
 import { deleteExpiredKeys } from "./tables/idempotency.ts";
 import { createNumbering } from "./tables/numbering.ts";
 import { createOrderStore } from "./tables/orders.ts";
+import { createSumOrders } from "./tables/sums.ts";
 import { createTokenStore } from "./tables/tokens.ts";
 import { createUserStore } from "./tables/users.ts";
 import { findProblems } from "./whole/check.ts";
@@ -79,6 +80,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   return {
     users: createUserStore(context),
     orders: createOrderStore(context),
+    sumOrders: createSumOrders(db),
     bulk: createBulkStores(context),
     tokens: createTokenStore(context),
     changes: createChangeStore(context, numberChanges),

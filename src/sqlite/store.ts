@@ -19,6 +19,7 @@ import { createChangeStore, prepareNoteChange } from "./tables/changes.ts";
 import { continueFeed } from "./tables/feed.ts";
 import { createIdempotencyStore } from "./tables/idempotency.ts";
 import { createOrderStore } from "./tables/orders.ts";
+import { createSums } from "./tables/sums.ts";
 import { createTokenStore } from "./tables/tokens.ts";
 import { createUserStore } from "./tables/users.ts";
 import { lastBackupS } from "./whole/backup.ts";
@@ -143,6 +144,8 @@ export async function createStore(
     deleteExpiredKeys: idempotency.deleteExpired,
     replaceResults: idempotency.replaceOfUser,
   };
+  const sums = createSums(file);
+  resources.defer(sums.close);
   const writePages = preparePageWrite(db, writer);
   const probe = createWriteProbe(writePages);
   resources.defer(async () => {
@@ -159,6 +162,7 @@ export async function createStore(
       if (isInPlace) writer.checkpoint();
     }),
   );
+  if (mode === "serve" || mode === "serve-read-only") await sums.start();
   if (mode === "serve") {
     await checkpointer.prepare();
     const mark = (keepsName = false) =>
@@ -172,6 +176,7 @@ export async function createStore(
   const cleanup = resources.move();
   return {
     ...stores,
+    sumOrders: sums.sumOrders,
     async checkUsable() {
       files?.requireInPlace();
       if (mode !== "serve-read-only") await probe();

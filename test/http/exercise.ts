@@ -47,6 +47,7 @@ async function callsTo(server: TestServer): Promise<Call[]> {
     ["createOrder", "/orders", { body: { ...placed, currency: "CHF" }, headers: key("b") }],
     ["createOrder", "/orders", { body: { ...placed, reference: "1042" } }],
     ["createOrder", "/orders", { body: { ...placed, reference: "1042" } }],
+    ["sumOrders", "/orders/sums?created_from=2026-01-01T00:00:00Z&created_to=2026-02-01T00:00:00Z"],
     ["getOrder", oneOrder],
     ["getOrder", oneOrder, { headers: { "if-none-match": "*" } }],
     ["getOrder", oneOrder, { headers: NEVER }],

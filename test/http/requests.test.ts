@@ -67,6 +67,7 @@ test.each([
   ["/users", "GET, HEAD, POST"],
   [`/users/${other.id}`, "GET, HEAD, PATCH, PUT, DELETE"],
   [`/orders/${order.id}`, "GET, HEAD, PATCH"],
+  ["/orders/sums", "GET, HEAD"],
 ])("%s returns 405 with Allow when the method is none of %s", async (path, allow) => {
   const before = await server.call("GET", path);
   for (const method of METHODS.filter((method) => !allow.split(", ").includes(method))) {

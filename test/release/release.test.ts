@@ -16,7 +16,11 @@ let packages: readonly BundledPackage[];
 
 beforeAll(async () => {
   const built = await Bun.build({
-    entrypoints: ["src/main.ts", "src/sqlite/file/thread.worker.ts"],
+    entrypoints: [
+      "src/main.ts",
+      "src/sqlite/file/thread.worker.ts",
+      "src/sqlite/tables/sums.worker.ts",
+    ],
     external: ["file-type"],
     target: "bun",
     metafile: true,

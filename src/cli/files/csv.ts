@@ -5,9 +5,7 @@ import { AppError, fail, failField, failInvalid } from "../../base/error.ts";
 import { parseJson } from "../../base/json.ts";
 import { quoteReadably } from "../../base/readable-text.ts";
 import type { Schema } from "../../base/schema.ts";
-import { Order } from "../../domain/order.ts";
 import type { RecordTable } from "../../domain/record.ts";
-import { User } from "../../domain/user.ts";
 import { decodeText } from "./encoding.ts";
 import { ERROR_FIELD, importSchemas, type OnUnknown, type RawRecord } from "./file-format.ts";
 
@@ -196,13 +194,14 @@ function formatCell(value: unknown): string {
   return quoteText(typeof value === "string" ? value : JSON.stringify(value));
 }
 
-export function csvFormatter(table: RecordTable, path: string | null) {
+export function csvFormatter({ properties }: Schema, path: string | null = null) {
   const delimiter = path?.toLowerCase().endsWith(".tsv") ? "\t" : ",";
-  const columns = Object.keys((table === "users" ? User : Order).properties);
+  const columns = Object.keys(properties);
   const formatRow = (fields: Readonly<Record<string, unknown>>) =>
     `${columns.map((column) => formatCell(fields[column])).join(delimiter)}\n`;
   return {
     header: `${columns.join(delimiter)}\n`,
-    formatRecords: (records: readonly (User | Order)[]) => records.map(formatRow).join(""),
+    formatRecords: (records: readonly Readonly<Record<string, unknown>>[]) =>
+      records.map(formatRow).join(""),
   };
 }

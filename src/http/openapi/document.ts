@@ -133,11 +133,13 @@ function createOperation(components: Components) {
   function parametersIn(place: "path" | "query", part?: InputSchema<unknown>): JsonSchema[] {
     const properties = (part?.schema["properties"] ?? {}) as Record<string, JsonSchema>;
     const more = place === "path" && { required: true, example: 1 };
+    const required = (part?.schema["required"] ?? []) as readonly string[];
     return Object.entries(properties).map(([name, property]) => {
       const { description, ...value } = property;
       const list = value["type"] === "array" && { style: "form", explode: false };
+      const needed = required.includes(name) && { required: true };
       const schema = schemaOf(value, "request");
-      return { name, in: place, description, schema, ...more, ...list };
+      return { name, in: place, description, schema, ...needed, ...more, ...list };
     });
   }
 

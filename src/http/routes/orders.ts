@@ -7,10 +7,12 @@ import {
   patchOrder,
 } from "../../domain/order.ts";
 import { firstVersion } from "../../domain/record.ts";
+import { boundsOf, OrderSum, SumsQuery } from "../../domain/sums.ts";
 import { jsonBody } from "../input/body.ts";
 import { orderParams } from "../input/input.ts";
 import { querySchema } from "../input/query.ts";
-import { createdDoc, pageDoc, recordDoc } from "../openapi/detail.ts";
+import { createdDoc, envelopeDoc, pageDoc, recordDoc } from "../openapi/detail.ts";
+import { envelopeBody } from "../output/bodies.ts";
 import { createRecordHandlers } from "./records.ts";
 import { route, routesAt } from "./route.ts";
 
@@ -19,6 +21,7 @@ const ordersPath = "/api/v1/orders";
 export function orders() {
   return routesAt(ordersPath, "orders")
     .get("", ...listOrders)
+    .get("/sums", ...sumOrders)
     .get("/:id", ...getOrder)
     .post("", ...createOrder)
     .patch("/:id", ...updateOrder);
@@ -52,6 +55,36 @@ const listOrders = route(
     },
   },
   handlers.list,
+);
+
+const sum: OrderSum = {
+  ...{ from: "2026-10-31T23:00:00.000Z", to: "2026-11-30T23:00:00.000Z" },
+  ...{ currency: "EUR", status: "paid", orders: 12, total: 47_976, refunded: 500 },
+};
+
+/** Three sums of 30 s, as long as PostgreSQL has for each. */
+const MAX_WAIT_S = 90;
+
+const sumOrders = route(
+  {
+    scopes: ["orders:read"],
+    query: querySchema(SumsQuery),
+    detail: {
+      operationId: "sumOrders",
+      summary: "Sum up orders by day or month",
+      description:
+        "For each interval, currency and status that has orders, in this order: their number, their total and what was " +
+        "refunded. `created_from` and `created_to` cut the first and the last interval. One sum at a time is computed, " +
+        "and at most one of a token: others wait, or return 503.",
+      response: envelopeDoc("The sums", { type: "array", items: OrderSum }, [sum]),
+    },
+  },
+  async ({ query, token, request }, services) => {
+    const bounds = boundsOf(query);
+    services.connections.keepOpen(request, MAX_WAIT_S);
+    const add = () => services.store.sumOrders(bounds, token.hash);
+    return envelopeBody(await services.queueSum(token.hash, request.signal, add));
+  },
 );
 
 const getOrder = route(

@@ -11,6 +11,7 @@ import { createHostCheck } from "../input/headers.ts";
 import type { JsonSchema } from "../input/input.ts";
 import { createResponseMemory, createWriteMemory } from "../limits/memory.ts";
 import { createRateLimiter } from "../limits/rate-limit.ts";
+import { createSumQueue } from "../limits/sum-queue.ts";
 import { createWaitingClients } from "../limits/waiting-clients.ts";
 import { createYieldToClients } from "../limits/yielding.ts";
 import type { Metrics } from "../metrics/metrics.ts";
@@ -52,6 +53,7 @@ export function createServices(options: AppOptions, routes: readonly RouteEntry[
     ...createAuthenticator(stores.use, config, now, tokenExpiry),
     requireHost: createHostCheck(),
     yieldToClients: createYieldToClients(),
+    queueSum: createSumQueue(),
     waitingClients: createWaitingClients(stores.subscribe, drain),
     // One `Blob`: Bun copies text for each response, so that clients that do not read would fill the memory.
     document: () => (document ??= new Blob([documentJson(version, routes)])),

@@ -9,7 +9,14 @@ import type { ErrorEnvelope } from "../output/bodies.ts";
 
 export type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
 
-/** Every parameter has a default or is a filter. A list can be text: `1,2`. */
+type Defaulted = "limit" | "offset" | "interval" | "time_zone";
+
+/** The parameters that are no filter and have no default. */
+type Required<Values> = {
+  [Name in keyof Values]-?: object extends Pick<Values, Name> ? never : Exclude<Name, Defaulted>;
+}[keyof Values];
+
+/** A list can be text: `1,2`. */
 type Query<Values> = [keyof Values] extends [never]
   ? Readonly<Record<string, never>>
   : {
@@ -18,7 +25,7 @@ type Query<Values> = [keyof Values] extends [never]
             ? Values[Name] | string
             : Values[Name])
         | undefined;
-    };
+    } & Pick<Values, Required<Values>>;
 
 type CommonError<Condition extends keyof typeof commonErrors> =
   (typeof commonErrors)[Condition][number];

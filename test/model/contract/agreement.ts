@@ -26,7 +26,7 @@ export interface Entry {
   outcome: Outcome;
 }
 
-export const isRead = (call: Call): call is Read => call.kind === "get" || call.kind === "list";
+export const isRead = (call: Call): call is Read => call.kind !== "write" && call.kind !== "import";
 
 export function ruleOf(call: Call, state: State, nowMs: number): Rule {
   if (call.kind === "write") return decide(state, call, nowMs, 0).rule;

@@ -13,6 +13,8 @@ import {
   type Write,
 } from "./reference.ts";
 
+import { DAY_MS } from "./steps.ts";
+
 const emails = ["ann@b.cd", "Ann@B.CD", "bob@b.cd", "cy@b.cd"];
 const sameMailbox = ["änn@exämple.com", "A\u0308NN@xn--exmple-cua.com"];
 const references = ["r1", "R1", "r2", "r3", "r4"];
@@ -137,6 +139,11 @@ export function callOf(
     return { kind: "import", table, lines, update: chance(70), dryRun: chance(20) };
   }
 
+  function timeNear(): string {
+    const time = pick([...times, anyOf("orders")?.["created_at"] ?? pick(times)]);
+    return timeOf(Date.parse(time) + random(2));
+  }
+
   function read(): Read {
     const table = pick<Read["table"]>(["users", "orders", "orders", "changes"]);
     const limit = pick([1, 2, 3, 1000]);
@@ -150,6 +157,14 @@ export function callOf(
         query: { limit, ...place, ...(chance(50) && { include: "record" }) },
       };
     }
+    if (table === "orders" && hasTimes && chance(20)) {
+      const [from = "", to = ""] = [timeNear(), timeNear()].sort();
+      const interval =
+        Date.parse(to) - Date.parse(from) < 364 * DAY_MS ? pick(["day", "month"]) : "month";
+      const zone = pick(["UTC", "Asia/Tokyo", "Pacific/Honolulu"]);
+      const query = { created_from: from, created_to: to, interval, time_zone: zone };
+      return { kind: "sum", table, query };
+    }
     if (chance(20)) return { kind: "get", table, query: { id: idOf(table) } };
     const after = pick([0, idOf(table), idOf(table)]);
     const place = chance(50) ? { offset } : { offset: 0, after };
@@ -157,10 +172,6 @@ export function callOf(
     const ofTable = table === "users" ? { email: email() } : { user_id: idOf("users") };
     const filter = pick<Row>([{}, {}, { id: ids }, { reference: pick(references) }, ofTable]);
     const status = [...new Set([pick(statuses), pick(statuses), pick(statuses)])];
-    const timeNear = () => {
-      const time = pick([...times, anyOf("orders")?.["created_at"] ?? pick(times)]);
-      return timeOf(Date.parse(time) + random(2));
-    };
     const [createdFrom, createdTo] = [timeNear(), timeNear()].sort();
     const ofOrders = {
       status,

@@ -4,6 +4,7 @@ import { existsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { openPostgres } from "../../../src/postgres/backend.ts";
 import type { Task } from "../../../src/sqlite/file/thread.ts";
+import { createSumsService, type SumsRequest } from "../../../src/sqlite/tables/sums.ts";
 import { emptyTables, findCluster } from "../../postgres/cluster.ts";
 import { runOn } from "../../postgres/instance.ts";
 import { openDatabase, runSql } from "../../sqlite/open-database.ts";
@@ -35,14 +36,16 @@ const SEEDS: Readonly<Record<string, number>> = {
 const memory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
 
 // A thread for the first checkpoint of each start, the only one of a history, would take longer than all the rest.
-const startThread = spyOn(globalThis, "Worker").mockImplementation((() => {
+const startThread = spyOn(globalThis, "Worker").mockImplementation(((url: string) => {
   const thread = {
     onmessage: (_: object) => {},
-    postMessage({ path, sql }: Task) {
-      runSql(path, sql);
+    postMessage(task: Task & SumsRequest) {
+      if (url.includes("sums")) return sum(task);
+      runSql(task.path, task.sql);
       queueMicrotask(() => thread.onmessage({ data: null }));
     },
   };
+  const sum = createSumsService((data) => thread.onmessage({ data }));
   const nothing = () => {};
   const rest = { ref: nothing, unref: nothing, terminate: nothing, addEventListener: nothing };
   return Object.assign(thread, rest);

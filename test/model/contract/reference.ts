@@ -24,7 +24,7 @@ export interface Write {
 }
 
 export interface Read {
-  readonly kind: "get" | "list";
+  readonly kind: "get" | "list" | "sum";
   readonly table: Table | "changes";
   readonly query: Row;
 }
@@ -80,6 +80,7 @@ export const promises = {
   invalid_refund: "a refund never decreases, and is at most the total",
   get: "a record is read as it is stored",
   list: "a list has the records, the order, the total and the cursor of one moment",
+  sum: "sums add up the orders of one moment, by day or month, currency and status",
   changes: "the feed has each change once, with consecutive ids, and says what is no longer kept",
   import: "an import decides each line by the record that it is, and makes what its results say",
   dryRun: "a dry run stores nothing, and says what the import does",
@@ -236,7 +237,34 @@ function changePage({ changes, lastChange: last, feed, ...state }: State, query:
   return { records: records.join(","), total: changes.length, first, last, feed };
 }
 
+/** How far the clocks of these zones are ahead of UTC, always. */
+const offsetsMs: Row = { UTC: 0, "Asia/Tokyo": 32_400_000, "Pacific/Honolulu": -36_000_000 };
+
+function sumsOf(
+  { orders }: State,
+  { created_from, created_to, interval, time_zone }: Row,
+): Outcome {
+  const offsetMs = offsetsMs[time_zone];
+  const localDay = (time: string) => timeOf(Date.parse(time) + offsetMs).slice(0, 10);
+  const sums = new Map<string, Row>();
+  for (const { created_at, currency, status, total, refunded } of orders.values()) {
+    if (created_at < created_from || created_at >= created_to) continue;
+    const [year = 0, month = 0, day = 0] = localDay(created_at).split("-").map(Number);
+    const isDay = interval === "day";
+    const begin = timeOf(Date.UTC(year, month - 1, isDay ? day : 1) - offsetMs);
+    const end = timeOf(Date.UTC(year, month - Number(isDay), isDay ? day + 1 : 1) - offsetMs);
+    const from = begin < created_from ? created_from : begin;
+    const to = end > created_to ? created_to : end;
+    const key = `${from} ${currency} ${statuses.indexOf(status)}`;
+    const sum = sums.get(key) ?? { orders: 0, total: 0, refunded: 0 };
+    const amounts = { total: sum.total + total, refunded: sum.refunded + refunded };
+    sums.set(key, { from, to, currency, status, orders: sum.orders + 1, ...amounts });
+  }
+  return { json: JSON.stringify([...sums.keys()].sort().map((key) => sums.get(key))) };
+}
+
 export function answer(state: State, { kind, table, query }: Read): Outcome {
+  if (kind === "sum") return sumsOf(state, query);
   if (table === "changes") return changePage(state, query);
   if (kind === "get") {
     const row = state[table].get(query.id);

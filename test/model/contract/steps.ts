@@ -38,7 +38,7 @@ export interface Step {
 }
 
 export const HOUR_MS = 60 * 60 * 1000;
-const DAY_MS = 24 * HOUR_MS;
+export const DAY_MS = 24 * HOUR_MS;
 /** Times that pass. */
 export const PASSES_MS = [1, 1_000, HOUR_MS, DAY_MS - 1, DAY_MS] as const;
 const STEPS = 11;

@@ -4,6 +4,7 @@ import { statSync } from "node:fs";
 import { AppError } from "../../../src/base/error.ts";
 import { fingerprint } from "../../../src/domain/idempotency.ts";
 import type { Store, StoreOptions } from "../../../src/domain/store.ts";
+import { boundsOf, type SumsQuery } from "../../../src/domain/sums.ts";
 import { ifMatch } from "../../support/preconditions.ts";
 import {
   AUTHOR,
@@ -38,6 +39,8 @@ async function run(store: Store, call: Call): Promise<Outcome> {
     const { nextAfter, maxOffset: _, ...page } = await records.list(call.query);
     return { ...page, ...(call.table !== "changes" && { nextAfter }) };
   }
+  if (call.kind === "sum")
+    return { json: await store.sumOrders(boundsOf(call.query as SumsQuery)) };
   const record = await (call.kind === "write" ? write(store, call) : records.get(call.query.id));
   if (record === null) return { code: "not_found" };
   const { json, replayed = false } = record;

@@ -1,0 +1,116 @@
+/** Sums of orders, in a thread: they read all orders of a period. */
+import type { Database } from "bun:sqlite";
+import { suffixes } from "../../base/database-url.ts";
+import { AppError, fail } from "../../base/error.ts";
+import { yieldToEventLoop } from "../../base/event-loop.ts";
+import type { Order } from "../../domain/order.ts";
+import { type IndexedSum, MAX_SUMS, type SumOrders, sumsText } from "../../domain/sums.ts";
+import { connect, connectAtRest, type DatabaseFile, WAL_LIMIT_BYTES } from "../file/connection.ts";
+import { storageError, unavailableError } from "../file/errors.ts";
+import { sizeOf } from "../file/files.ts";
+import { createThread } from "../file/thread.ts";
+
+/** After so many orders, which take 4 ms, the thread looks whether the store is closed. */
+const ORDERS_PER_TURN = 10_000;
+
+type Task = Pick<DatabaseFile, "path" | "atRest"> & { readonly bounds: readonly string[] };
+/** `null` only starts the thread. `close` ends the sum that runs, and has no reply. */
+export type SumsRequest = Task | "close" | null;
+/** The text of the sums, or what a message can have of an error. */
+type Reply = string | Pick<AppError, "code" | "message" | "problems" | "cause">;
+
+/** @returns the ids of the orders of a period, and perhaps of others */
+function idRanges(_db: Database, _from: string, _to: string) {
+  return [{ first: 1, last: Number.MAX_SAFE_INTEGER }];
+}
+
+async function addUp(db: Database, bounds: readonly string[], isClosing: () => boolean) {
+  type Row = Pick<Order, "created_at" | "currency" | "status" | "total" | "refunded">;
+  const orders = db.prepare<Row, Record<"first" | "last", number> & Record<"from" | "to", string>>(`
+    select created_at, currency, status, total, refunded
+    from orders
+    where id between $first and $last and created_at >= +$from and created_at < +$to
+  `);
+  const period = { from: bounds[0] ?? "", to: bounds.at(-1) ?? "" };
+  const sums = new Map<string, IndexedSum>();
+  let [at, count] = [0, 0];
+  db.run("begin");
+  for (const range of idRanges(db, period.from, period.to)) {
+    for (const { created_at, ...order } of orders.iterate({ ...range, ...period })) {
+      // Most are in the interval of the order before.
+      if (created_at < (bounds[at] ?? "") || created_at >= (bounds[at + 1] ?? ""))
+        at = bounds.findLastIndex((bound) => bound <= created_at);
+      const { currency, status } = order;
+      const none = { at, currency, status, orders: 0, total: 0, refunded: 0 };
+      const sum = sums.getOrInsert(`${at} ${currency} ${status}`, none);
+      sum.orders += 1;
+      sum.total += order.total;
+      sum.refunded += order.refunded;
+      count += 1;
+      if (count % ORDERS_PER_TURN === 0) await yieldToEventLoop();
+      if (isClosing()) fail("unavailable", "the store is closed");
+      if (sums.size > MAX_SUMS) break;
+    }
+  }
+  return [...sums.values()];
+}
+
+async function read(task: Task, isClosing: () => boolean) {
+  // For each sum, so that terminating the thread leaves no open connection.
+  using db = task.atRest ? connectAtRest(task.path) : connect(task.path);
+  try {
+    return sumsText(task.bounds, await addUp(db, task.bounds, isClosing));
+  } catch (error) {
+    throw storageError(error, db, "read", "orders");
+  }
+}
+
+/** The thread. One sum runs after the other. */
+export function createSumsService(respond: (reply: Reply) => void) {
+  let isClosing = false;
+  let last = Promise.resolve();
+
+  async function reply(task: Task | null): Promise<Reply> {
+    try {
+      return task === null ? "" : await read(task, () => isClosing);
+    } catch (error) {
+      const known = error instanceof AppError ? error : unavailableError("read", error);
+      const { code, message, problems, cause } = known;
+      return { code, message, problems, cause };
+    }
+  }
+
+  return (request: SumsRequest): void => {
+    if (request === "close") isClosing = true;
+    else last = last.then(async () => respond(await reply(request)));
+  };
+}
+
+export function createSums({ path, atRest, requireUnchanged }: DatabaseFile) {
+  // The worker is in the same directory in the source and in the binary: see `--entry-naming` in scripts/build.sh.
+  const create = () => new Worker(new URL("./sums.worker.ts", import.meta.url).href);
+  const thread = createThread<SumsRequest, Reply>(create, () => true);
+  let last: Promise<Reply> | null = null;
+
+  const sumOrders: SumOrders = async (bounds) => {
+    // It grows as long as a sum runs.
+    if (sizeOf(path + suffixes.wal) > WAL_LIMIT_BYTES)
+      fail("unavailable", "the write-ahead log is too large for sums at the moment");
+    last = thread.ask({ path, atRest, bounds });
+    const reply = await last;
+    requireUnchanged();
+    if (typeof reply === "string") return reply;
+    throw new AppError(reply.code, reply.message, reply);
+  };
+
+  return {
+    sumOrders,
+    /** Call it before a server accepts connections: see `Checkpointer.prepare`. */
+    start: () => thread.ask(null),
+    async close(): Promise<void> {
+      if (last !== null) thread.post("close");
+      await last?.catch(() => {});
+      thread.terminate();
+    },
+  };
+}

@@ -1,0 +1,142 @@
+// Sums of orders. Where days and months begin is in test/domain/sums.test.ts.
+import { expect, test } from "bun:test";
+import { withStore } from "../../support/open-store.ts";
+import { expectError, expectText, newOrder, newUser } from "../make.ts";
+import { startSharedServer } from "../server.ts";
+
+const server = await startSharedServer();
+const { id: buyer } = await newUser(server);
+const largest = Number.MAX_SAFE_INTEGER;
+
+type Placed = readonly [
+  time: string,
+  currency: string,
+  status: string,
+  total: number,
+  refunded?: number,
+];
+
+/** Imports orders, which have times. Each test has those of other years. */
+async function place(...placed: readonly Placed[]): Promise<void> {
+  const lines = placed.map(([time, currency, status, total, refunded = 0]) => {
+    const items = [{ sku: "A", quantity: 1, unit_price: total }];
+    const fields = { user_id: buyer, currency, status, items, total, refunded, created_at: time };
+    return { ...fields, reference: crypto.randomUUID() };
+  });
+  const results = await withStore(server.database, ({ bulk }) =>
+    bulk.orders.import(lines as never),
+  );
+  expect(new Set(results.map(({ outcome }) => outcome))).toEqual(new Set(["created"]));
+}
+
+const get = (query: string) => server.call("GET", `/orders/sums?${query}`);
+
+async function sums(from: string, to: string, more = ""): Promise<unknown[][]> {
+  const { status, text, json } = await get(`created_from=${from}&created_to=${to}${more}`);
+  expect([status, text]).toEqual([200, JSON.stringify({ data: json?.data, error: null })]);
+  return json.data.map(Object.values);
+}
+
+const day = (date: number) => `2020-01-0${date}T00:00:00.000Z`;
+
+test("GET /orders/sums has the number, total and refunds of each day, currency and status that has orders, in this order", async () => {
+  await place(
+    ["2020-01-03T23:59:59.999Z", "EUR", "paid", 100, 1],
+    ["2020-01-01T00:00:00.000Z", "USD", "pending", 7],
+    ["2020-01-01T12:00:00.000Z", "EUR", "canceled", 50],
+    ["2020-01-01T13:00:00.000Z", "EUR", "pending", 20],
+    ["2020-01-03T00:00:00.000Z", "EUR", "paid", 1000, 300],
+    ["2020-01-01T14:00:00.000Z", "EUR", "delivered", 30, 30],
+    ["2020-01-01T15:00:00.000Z", "EUR", "shipped", 5],
+  );
+  expect(await sums("2020-01-01T00:00:00Z", "2020-01-04T00:00:00Z")).toEqual([
+    [day(1), day(2), "EUR", "pending", 1, 20, 0],
+    [day(1), day(2), "EUR", "shipped", 1, 5, 0],
+    [day(1), day(2), "EUR", "delivered", 1, 30, 30],
+    [day(1), day(2), "EUR", "canceled", 1, 50, 0],
+    [day(1), day(2), "USD", "pending", 1, 7, 0],
+    [day(3), day(4), "EUR", "paid", 2, 1100, 301],
+  ]);
+  const { id } = await newOrder(server, buyer);
+  await server.call("PATCH", `/orders/${id}`, { body: { status: "paid", refunded: 40 } });
+  const hour = 3_600_000;
+  const [from, to] = [-hour, hour].map((ms) => new Date(Date.now() + ms).toISOString());
+  const [today] = await sums(`${from}`, `${to}`, "&interval=month&time_zone=Etc/GMT%2B12");
+  expect(today?.slice(2)).toEqual(["EUR", "paid", 1, 100, 40]);
+});
+
+test("GET /orders/sums cuts the first and the last interval when the times are within them", async () => {
+  await place(
+    ["2021-03-14T09:59:59.999Z", "EUR", "paid", 1],
+    ["2021-03-14T10:00:00.000Z", "EUR", "paid", 10],
+    ["2021-03-14T22:59:59.999Z", "EUR", "paid", 100],
+    ["2021-03-14T23:00:00.000Z", "EUR", "paid", 1000],
+    ["2021-03-15T10:29:59.999Z", "EUR", "paid", 10_000],
+    ["2021-03-15T10:30:00.000Z", "EUR", "paid", 100_000],
+  );
+  const berlin = "&time_zone=Europe/Berlin";
+  const times = ["2021-03-14T11:00:00%2B01:00", "2021-03-15T10:29:59.999000001Z"] as const;
+  const cut = ["2021-03-14T10:00:00.000Z", "2021-03-15T10:30:00.000Z"];
+  const midnight = "2021-03-14T23:00:00.000Z";
+  expect(await sums(...times, berlin)).toEqual([
+    [cut[0], midnight, "EUR", "paid", 2, 110, 0],
+    [midnight, cut[1], "EUR", "paid", 2, 11_000, 0],
+  ]);
+  const inMonth = [[...cut, "EUR", "paid", 4, 11_110, 0]];
+  expect(await sums(...times, `${berlin}&interval=month`)).toEqual(inMonth);
+  expect(await sums(cut[1] ?? "", "2021-03-15T10:30:00.0001Z")).toEqual([
+    [cut[1], "2021-03-15T10:30:00.001Z", "EUR", "paid", 1, 100_000, 0],
+  ]);
+});
+
+test("GET /orders/sums has as many orders as a day has hours when there is one each hour and clocks change", async () => {
+  const startMs = Date.UTC(2022, 2, 25);
+  const hours = Array.from({ length: 96 }, (_, at) => new Date(startMs + at * 3_600_000));
+  await place(...hours.map((time): Placed => [time.toISOString(), "CHF", "paid", 1]));
+  const days = await sums(
+    "2022-03-25T23:00:00Z",
+    "2022-03-28T22:00:00Z",
+    "&time_zone=Europe/Zurich",
+  );
+  expect(days.map((row) => row[4])).toEqual([24, 23, 24]);
+});
+
+test("GET /orders/sums asks for shorter intervals when a sum exceeds 2^53 − 1", async () => {
+  await place(
+    ["2023-05-01T00:00:00.000Z", "EUR", "paid", largest - 1, largest - 2],
+    ["2023-05-02T00:00:00.000Z", "EUR", "paid", 1, 1],
+    ["2023-05-02T01:00:00.000Z", "EUR", "paid", largest],
+    ["2023-05-02T02:00:00.000Z", "EUR", "pending", largest],
+  );
+  const month = (to: string) => ["2023-05-01T00:00:00Z", to, "&interval=month"] as const;
+  const [row] = await sums(...month("2023-05-02T01:00:00Z"));
+  expect(row?.slice(4)).toEqual([2, largest, largest - 1]);
+  const [from, to] = ["2023-05-01T00:00:00Z", "2023-06-01T00:00:00Z"];
+  for (const interval of ["month", "day"])
+    expectError(
+      await get(`created_from=${from}&created_to=${to}&interval=${interval}`),
+      400,
+      `Validation failed: interval must be shorter: a sum would exceed ${largest}`,
+    );
+  expect(await sums("2023-05-02T01:00:00Z", to)).toHaveLength(2);
+});
+
+const year = "created_from=2020-01-01T00:00:00Z&created_to=2021-01-01T00:00:00";
+test.each([
+  ["created_from is required", "created_to=2020-01-01T00:00:00Z"],
+  ["created_to is required", "created_from=2020-01-01T00:00:00Z"],
+  [
+    "created_to must be after created_from",
+    "created_from=2020-01-01T01:00:00%2B01:00&created_to=2020-01-01T00:00:00Z",
+  ],
+  ["interval must be one of day, month", `${year}Z&interval=week`],
+  ["time_zone must be a name of the IANA list", `${year}Z&time_zone=%2B05:30`],
+  ["created_to must be earlier: at most 366 intervals by day", `${year}.001Z`],
+])("GET /orders/sums is a 400 with %s when the query is %s", async (problem, query) => {
+  expectError(await get(query), 400, new RegExp(`^Validation failed: ${problem}`));
+});
+
+test("other words than sums are no order id", async () => {
+  for (const word of ["sum", "Sums", "sums1"])
+    expectText(await server.call("GET", `/orders/${word}`), 400, "invalid order id");
+});

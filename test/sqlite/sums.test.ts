@@ -1,0 +1,40 @@
+import { expect, test } from "bun:test";
+import { truncateSync } from "node:fs";
+import { createSumsService } from "../../src/sqlite/tables/sums.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { fillDatabase } from "../support/fill.ts";
+import { openDatabase, query } from "./open-database.ts";
+
+const bounds = ["2026-01-01T00:00:00.000Z", "2026-02-01T00:00:00.000Z"];
+
+test("sums are unavailable while the write-ahead log is larger than 64 MiB", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  await fillDatabase(path, 1, 3);
+  await using store = await openDatabase(path);
+  expect(JSON.parse(await store.sumOrders(bounds))).toMatchObject([{ orders: 3, total: 7500 }]);
+  // Behind its last commit, SQLite ignores it.
+  truncateSync(`${path}-wal`, 2 ** 26);
+  await expectRejection(store.sumOrders(bounds), "unavailable", /log is too large/);
+});
+
+test("a sum ends without a snapshot when the store is closed, and other errors do not end the thread", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  await fillDatabase(path, 1, 10_001);
+  await using _store = await openDatabase(path);
+  const replies: unknown[] = [];
+  const handle = createSumsService((reply) => void replies.push(reply));
+  const task = { path, atRest: false, bounds };
+  handle({ ...task, path: directory.at("missing.db") });
+  handle(task);
+  while (replies.length < 1) await Bun.sleep(0);
+  handle("close");
+  while (replies.length < 2) await Bun.sleep(0);
+  expect(replies).toMatchObject([
+    { code: "unavailable", message: "the database cannot be read at the moment" },
+    { code: "unavailable", message: "the store is closed" },
+  ]);
+  expect(query(path, "pragma wal_checkpoint(truncate)")[0]).toBe(0);
+});

@@ -1,6 +1,8 @@
 import { fail } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
+import type { Change } from "../domain/change.ts";
 import { type Order, patchOrder } from "../domain/order.ts";
+import type { RecordTable } from "../domain/record.ts";
 import type { Store } from "../domain/store.ts";
 import { eraseUser, type User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
@@ -18,18 +20,31 @@ function ordersOf({ orders }: Store, { id }: User) {
   return readRecords<Order>((page) => orders.list({ ...page, user_id: id }));
 }
 
-/** Prints one JSON object, with an order per line. A server may be running. */
+async function* changesOf(store: Store, user: User): AsyncGenerator<readonly Change[]> {
+  const historyOf = (table: RecordTable, id: number) =>
+    readRecords<Change>((page) => store.changes.listOf({ ...page, table, id }));
+  yield* historyOf("users", user.id);
+  for await (const orders of ordersOf(store, user))
+    for (const { id } of orders) yield* historyOf("orders", id);
+}
+
+/** Prints one JSON object, with an order or a change per line. A server may be running. */
 export async function exportPerson(system: CommandSystem, person: string): Promise<void> {
   await withStore(system, { mode: "read" }, async (store) => {
     const user = await findUser(store, person);
-    system.stdout(`{"user":${JSON.stringify(user)},"orders":[`);
-    let separator = "\n";
-    for await (const orders of ordersOf(store, user)) {
-      const lines = orders.map((order) => JSON.stringify(order));
-      system.stdout(separator + lines.join(",\n"));
-      separator = ",\n";
+    system.stdout(`{"user":${JSON.stringify(user)}`);
+    const lists = { orders: ordersOf(store, user), changes: changesOf(store, user) };
+    for (const [name, batches] of Object.entries(lists)) {
+      system.stdout(`,"${name}":[`);
+      let separator = "\n";
+      for await (const batch of batches) {
+        const lines = batch.map((record) => JSON.stringify(record));
+        system.stdout(separator + lines.join(",\n"));
+        separator = ",\n";
+      }
+      system.stdout("\n]");
     }
-    system.stdout("\n]}\n");
+    system.stdout("}\n");
   });
 }
 

@@ -16,8 +16,8 @@ import {
   Time,
 } from "../base/schema.ts";
 import { Order, OrderStatus, orderStatuses } from "./order.ts";
-import { type Page, type PageMemory, pageQuery } from "./page.ts";
-import type { Author, JsonText } from "./record.ts";
+import { type Page, type PageMemory, type PageQuery, pageQuery } from "./page.ts";
+import type { Author, JsonText, RecordTable } from "./record.ts";
 import type { ClientId } from "./token.ts";
 import { User } from "./user.ts";
 
@@ -34,6 +34,17 @@ export type ChangeType = (typeof changeTypes)[number];
 /** The codes up to this one are of users, and those after it of orders. Checks of SQLite's tables know it as well. */
 export const LAST_OF_USERS = changeTypes.findLastIndex((type) => type.startsWith("user.")) + 1;
 
+/** What can be written of a user or an order, in the order of the bits of `StoredChange.fields`. Only append. */
+const writtenFields = [
+  "email",
+  "name",
+  "reference",
+  "metadata",
+  "status",
+  "refunded",
+  "user_id",
+] as const;
+
 /** A change, as returned by the API. It has no personal data. */
 export const Change = Type.Object(
   {
@@ -46,6 +57,11 @@ export const Change = Type.Object(
       Text({ description: "Name of the token that made the change; null for the command line" }),
     ),
     created_at: Time,
+    fields: Nullable(
+      Type.Array(OneOf(writtenFields), {
+        description: "The fields that an update has changed, without their values; otherwise null",
+      }),
+    ),
     record: Type.Optional(
       Type.Union([User, Order, Type.Null()], {
         title: "ChangedRecord",
@@ -91,6 +107,9 @@ export const Feed = Type.Object({
 });
 export type Feed = Static<typeof Feed>;
 
+/** Selects the changes of one record. */
+export type HistoryQuery = PageQuery & { readonly table: RecordTable; readonly id: number };
+
 /** A page of changes. `total` is the number of all changes that are kept. */
 export interface ChangePage extends Page, Feed {}
 
@@ -130,8 +149,17 @@ export function changeCodeOf(type: ChangeType): number {
 
 export type ChangedRecord = Pick<User, "id" | "version"> & Partial<Pick<Order, "status">>;
 
-/** `type` and `status` are positions in their lists, from 1. @param record after the change; a deleted one, as it was */
-export function changeOf(type: ChangeType, record: ChangedRecord, author: Author) {
+/** @returns a bit for each field that differs, the lowest for the first of `writtenFields`; 0 if none does */
+export function changedFields<Fields extends object>(before: Fields, after: Fields): number {
+  const isSame = (name: keyof Fields) => Bun.deepEquals(before[name], after[name], true);
+  return writtenFields.reduce((bits, name, at) => bits | (isSame(name as never) ? 0 : 1 << at), 0);
+}
+
+/**
+ * `type` and `status` are positions in their lists, from 1.
+ * @param record after the change; a deleted one, as it was. @param fields of an update, as `changedFields` returns them
+ */
+export function changeOf(type: ChangeType, record: ChangedRecord, author: Author, fields?: number) {
   const { id, version, status } = record;
   return {
     type: changeCodeOf(type),
@@ -139,6 +167,7 @@ export function changeOf(type: ChangeType, record: ChangedRecord, author: Author
     version,
     status: status === undefined ? null : orderStatuses.indexOf(status) + 1,
     token: author,
+    fields: fields ?? null,
   };
 }
 
@@ -148,12 +177,14 @@ export type StoredChange = ReturnType<typeof changeOf> &
 
 /** @param record the user or order as JSON; by default, the change has none */
 export function changeJson(change: StoredChange, record?: string): JsonText<Change> {
-  const { id, type, record_id, version, status, token, created_at } = change;
+  const { id, type, record_id, version, status, token, created_at, fields } = change;
+  const names = fields === null ? null : writtenFields.filter((_, at) => fields & (1 << at));
   const statusJson = status === null ? "null" : `"${orderStatuses[status - 1]}"`;
   return (
     `{"id":${id},"type":"${changeTypes[type - 1]}","record_id":${record_id},` +
     `"version":${version},"status":${statusJson},"token":${JSON.stringify(token)},` +
-    `"created_at":"${new Date(created_at).toISOString()}"${record === undefined ? "" : `,"record":${record}`}}`
+    `"created_at":"${new Date(created_at).toISOString()}","fields":${JSON.stringify(names)}` +
+    `${record === undefined ? "" : `,"record":${record}`}}`
   );
 }
 
@@ -167,6 +198,8 @@ export interface ChangeStore {
    * @throws {AppError} validation_failed if the page exceeds 4 MiB, which only `include=record` can cause
    */
   list(query: ChangeQuery, client?: ClientId, memory?: PageMemory): MaybePromise<ChangePage>;
+  /** Those of one record among the changes that `list` shows, as `RecordStore.list`. It costs as much as it has changes. */
+  listOf(query: HistoryQuery, client?: ClientId, memory?: PageMemory): MaybePromise<Page>;
   /**
    * Calls a listener each time when `list` may return changes that it has not returned before: within 100 ms of their
    * commit if this process or another one on the same machine has made them, otherwise within 1 s. It may also be called

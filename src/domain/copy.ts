@@ -21,7 +21,7 @@ export const copiedTables = {
   },
   // With their ids. The target has a feed of another name, because changes of the source can follow.
   changes: {
-    columns: "id type record_id version status token created_at".split(" "),
+    columns: "id type record_id version status token created_at fields".split(" "),
     sortKey: ["id"],
   },
 } as const satisfies Record<string, Record<"columns" | "sortKey", readonly string[]>>;

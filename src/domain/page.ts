@@ -1,6 +1,6 @@
-import { type Static, type TObject, Type } from "@sinclair/typebox";
+import { type Static, Type } from "@sinclair/typebox";
 import { AppError, fail } from "../base/error.ts";
-import { Id, OneOf, Parameter, SafeInteger } from "../base/schema.ts";
+import { Id, noExtraFields, OneOf, Parameter, SafeInteger } from "../base/schema.ts";
 import { ReferenceText } from "./record.ts";
 import type { ClientId } from "./token.ts";
 
@@ -117,7 +117,8 @@ export const pageQuery = {
   sort: Parameter(OneOf(sorts), "The order: by `id`, which is the default, or the newest first"),
 };
 
-export type PageQuery = Static<TObject<typeof pageQuery>>;
+export const PageQuery = Type.Object(pageQuery, noExtraFields);
+export type PageQuery = Static<typeof PageQuery>;
 
 /** Maximum number of ids that a list can select, and its default `limit` then. */
 export const MAX_IDS = 100;

@@ -14,11 +14,6 @@ export function jsonText<Value>(value: Value): JsonText<Value> {
   return JSON.stringify(value);
 }
 
-export function changesNothing<Edit extends object>(record: Edit, edit: Edit): boolean {
-  const names = Object.keys(edit) as (keyof Edit)[];
-  return names.every((name) => Bun.deepEquals(record[name], edit[name], true));
-}
-
 export type RecordTable = "users" | "orders";
 
 export const ReferenceText = Text({

@@ -81,7 +81,7 @@ export const settings = {
     parse: boolean,
   },
   changesDays: {
-    default: "30",
+    default: "365",
     description: "how long changes are kept, in days",
     parse: integer(1, 36_500),
   },

@@ -18,7 +18,7 @@ test("changes prints every change on a line once, while a server runs, and with 
   await fill(world, 451);
   const { code, stdout, stderr } = await world.run("changes");
   expect([code, stderr, idsOf(stdout)]).toEqual([0, "", upTo(451)]);
-  const user = { type: "user.created", version: 1, status: null, token: "laptop" };
+  const user = { type: "user.created", version: 1, status: null, token: "laptop", fields: null };
   expect(parsedLines(stdout)[1]).toEqual({ id: 2, ...user, record_id: 2, created_at: time });
   expect(idsOf((await world.run("changes", "--after", "451")).stdout)).toEqual([]);
   const following = world.begin("changes", "--after", "200", "--follow");

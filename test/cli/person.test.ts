@@ -40,12 +40,20 @@ async function makePeople(
 test("person export prints all orders of the user when they are more than a page, and nothing of others", async () => {
   using world = await makePeople({ ann: 2100, bob: 1 });
   const { code, stdout, stderr } = await world.run("person", "export", "ANN@EXAMPLE.COM");
-  expect([code, stderr, stdout.split("\n").length]).toEqual([0, "", 2100 + 3]);
+  expect([code, stderr, stdout.split("\n").length]).toEqual([0, "", 2100 + 2101 + 4]);
   const [ann, bob] = await exportOf(world, "users");
   const orders = await exportOf(world, "orders");
-  expect(JSON.parse(stdout)).toEqual({ user: ann, orders: orders.slice(0, 2100) });
+  const all = (await world.run("changes")).stdout.trim().split("\n");
+  const changes = all.map((line) => JSON.parse(line));
+  expect(JSON.parse(stdout)).toEqual({
+    ...{ user: ann, orders: orders.slice(0, 2100) },
+    changes: [changes[0], ...changes.slice(2, 2102)],
+  });
   const other = JSON.parse((await world.run("person", "export", `${bob.id}`)).stdout);
-  expect(other).toEqual({ user: bob, orders: orders.slice(2100) });
+  expect(other).toEqual({
+    ...{ user: bob, orders: orders.slice(2100) },
+    changes: [changes[1], ...changes.slice(2102)],
+  });
 });
 
 const page = await Bun.file(`${import.meta.dir}/../../docs/personal-data.md`).text();
@@ -65,7 +73,7 @@ test("person erase overwrites a user with all orders while a server runs, and ch
   const { last } = (await server.call("GET", "/changes")).json.meta;
   expect(page).toContain(`\`\`\`sh\nuser-api person export ${MARK} >`);
   const { stdout } = await world.run("person", "export", MARK.toUpperCase());
-  expect(JSON.parse(stdout)).toEqual({ user: ann, orders: placed });
+  expect(JSON.parse(stdout)).toMatchObject({ user: ann, orders: placed });
 
   expect(page).toContain(`\`\`\`sh\nuser-api person erase ${MARK}\n`);
   const erased = await world.run("person", "erase", MARK.toUpperCase());
@@ -83,8 +91,10 @@ test("person erase overwrites a user with all orders while a server runs, and ch
   await world.feed(lines([body]), "import", "users", "--update");
   await world.feed(lines([{ ...placed[0], ...gift }]), "import", "orders", "--update");
   const { data } = (await server.call("GET", `/changes?after=${last}`)).json;
-  const changes = ["order.updated", "order.updated", "user.updated"].map((type) => [type, null]);
-  expect(data.map(({ type, token }: any) => [type, token])).toEqual(changes);
+  const ofOrder = ["order.updated", null, ["metadata"]];
+  const ofUser = ["user.updated", null, ["email", "name", "metadata"]];
+  const changes = data.map(({ type, token, fields }: any) => [type, token, fields]);
+  expect(changes).toEqual([ofOrder, ofOrder, ofUser]);
   expect((await world.run("backup", world.at("b.db"))).code).toBe(0);
   for (const text of [await Bun.file(world.at("b.db")).text(), server.output])
     expect(text.toLowerCase()).not.toContain(MARK);

@@ -18,7 +18,7 @@ const rows: Readonly<Record<string, readonly [fallback: unknown, text: string, v
   host: ["127.0.0.1", "::1", "::1"],
   port: [3000, "65535", 65_535],
   readOnly: [false, "true", true],
-  changesDays: [30, "7", 7],
+  changesDays: [365, "7", 7],
   archiveUrl: [null, "s3://bucket/prefix", "s3://bucket/prefix"],
   archiveSeconds: [1, "60", 60],
   archiveCommit: ["async", "sync", "sync"],

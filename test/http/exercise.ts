@@ -28,6 +28,8 @@ async function callsTo(server: TestServer): Promise<Call[]> {
     ["getUser", oneUser, { headers: { "if-none-match": '"1"' } }],
     ["getUser", oneUser, { headers: NEVER }],
     ["getUser", "/users/999999"],
+    ["listChangesOfUser", `${oneUser}/changes?sort=-id`],
+    ["listChangesOfUser", "/users/999999/changes"],
     ["updateUser", oneUser, { body: { name: null, metadata: { team: null } } }],
     ["replaceUser", oneUser, { body: { email: newEmail() } }],
     ...["updateUser", "replaceUser"].flatMap((operation): Call[] => [
@@ -52,6 +54,8 @@ async function callsTo(server: TestServer): Promise<Call[]> {
     ["getOrder", oneOrder, { headers: { "if-none-match": "*" } }],
     ["getOrder", oneOrder, { headers: NEVER }],
     ["getOrder", "/orders/-1"],
+    ["listChangesOfOrder", `${oneOrder}/changes?after=1`],
+    ["listChangesOfOrder", "/orders/-1/changes"],
     ["updateOrder", oneOrder, { body: { status: "paid", metadata: { note: "x" } } }],
     ["updateOrder", oneOrder, { body: { status: "delivered" } }],
     ["updateOrder", oneOrder, { body: { refunded: 999_999 } }],

@@ -36,6 +36,7 @@ test("pages are read from an index without a sort when they begin after an id", 
     plans.add(`${conditions.trim()}: ${steps.map(({ detail }) => detail).join("; ")}`);
   }
   expect([...plans].sort()).toEqual([
+    "(type > 3) = +$isOrder and record_id = +$id and id <= $last and id > $start: SEARCH changes USING INDEX changes_by_record (<expr>=? AND record_id=? AND rowid>? AND rowid<?)",
     "id <= $last: SEARCH orders USING INTEGER PRIMARY KEY (rowid<?)",
     "id <= $last: SEARCH users USING INTEGER PRIMARY KEY (rowid<?)",
     "id > $after: SEARCH orders USING INTEGER PRIMARY KEY (rowid>?)",

@@ -20,7 +20,7 @@ test("reads name their client to the store", () => {
     throw new Error("read");
   };
   const reads = { list: read, get: read };
-  const store = { users: reads, orders: reads };
+  const store = { users: reads, orders: reads, changes: { listOf: read } };
   for (const { method, path, hooks } of routesOf(allRoutes())) {
     if (method !== "GET" || !/\/(users|orders)(\/:id)?$/.test(path)) continue;
     const head = { status: 200, headers: {} };
@@ -29,7 +29,7 @@ test("reads name their client to the store", () => {
     const handle = () => hooks.defined.handler(call as never, { store } as never);
     expect(handle, path).toThrow("read");
   }
-  expect(clients).toEqual(Array(4).fill("a"));
+  expect(clients).toEqual(Array(6).fill("a"));
 });
 
 test("the response is only internal error when no response can be made", async () => {

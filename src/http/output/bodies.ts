@@ -94,3 +94,9 @@ export function recordsBody<Envelope>(
   head.headers["link"] = link;
   return `{"data":[${records}],"error":null,"meta":${meta}}`;
 }
+
+/** @param path of the list */
+export function pageBody<Row>(head: ResponseHead, path: string, query: ListQuery, page: Page) {
+  const meta = `{"total":${page.total},"limit":${query.limit},"offset":${query.offset}}`;
+  return recordsBody<PageEnvelope<Row>>(head, pageLinks(path, query, page), page.records, meta);
+}

@@ -1,11 +1,19 @@
+import { type ErrorCode, fail } from "../../base/error.ts";
 import { andThen } from "../../base/maybe-promise.ts";
 import { Change, type ChangePage, ChangeQuery, Feed, startOf } from "../../domain/change.ts";
-import { pageOffsets } from "../../domain/page.ts";
-import type { JsonText } from "../../domain/record.ts";
+import { PageQuery, pageOffsets } from "../../domain/page.ts";
+import type { JsonText, RecordTable } from "../../domain/record.ts";
 import type { Call } from "../input/call.ts";
+import type { InputSchema } from "../input/input.ts";
 import { querySchema } from "../input/query.ts";
 import { pageDoc } from "../openapi/detail.ts";
-import { type JsonBlob, type PageEnvelope, pageLinker, recordsBody } from "../output/bodies.ts";
+import {
+  type JsonBlob,
+  type PageEnvelope,
+  pageBody,
+  pageLinker,
+  recordsBody,
+} from "../output/bodies.ts";
 import { route, routesAt } from "./route.ts";
 import type { Services } from "./services.ts";
 
@@ -18,14 +26,16 @@ export function changes() {
 type ChangesEnvelope = PageEnvelope<Change> & { readonly meta: Feed };
 
 const example: Change = {
-  id: 1,
-  type: "order.created",
+  id: 2,
+  type: "order.updated",
   record_id: 1,
-  version: 1,
-  status: "pending",
+  version: 2,
+  status: "paid",
   token: "first",
   created_at: "2026-11-20T18:57:03.120Z",
+  fields: ["status"],
 };
+const userExample: Change = { ...example, type: "user.updated", status: null, fields: ["name"] };
 
 function isEmpty(query: ChangeQuery, page: ChangePage): boolean {
   return startOf(query, page) >= page.last;
@@ -112,3 +122,35 @@ const listChanges = route(
     );
   },
 );
+
+/** The history of one record. @param errors the first one is that of a record that does not exist */
+export function listChangesOf<const Code extends ErrorCode>(
+  table: RecordTable,
+  params: InputSchema<{ readonly id: number }>,
+  ...errors: readonly [Code, ...Code[]]
+) {
+  const [noun, one] = table === "users" ? ["User", userExample] : ["Order", example];
+  return route(
+    {
+      scopes: [`${table}:read`],
+      params,
+      query: querySchema(PageQuery),
+      detail: {
+        operationId: `listChangesOf${noun}`,
+        summary: `List the changes of one ${noun.toLowerCase()}`,
+        description: "Those that are kept, also of a user who has been deleted.",
+        response: pageDoc(Change, one),
+        errors,
+      },
+    },
+    ({ head, query, params: { id }, token }, { store, responseMemory }) => {
+      const path = `/api/v1/${table}/${id}/changes`;
+      const found = store.changes.listOf({ ...query, table, id }, token.hash, responseMemory);
+      return andThen(found, (page) =>
+        andThen(page.total > 0 || store[table].get(id, token.hash), (isFound) =>
+          isFound ? pageBody<Change>(head, path, query, page) : fail(errors[0]),
+        ),
+      );
+    },
+  );
+}

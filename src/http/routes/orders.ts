@@ -13,6 +13,7 @@ import { orderParams } from "../input/input.ts";
 import { querySchema } from "../input/query.ts";
 import { createdDoc, envelopeDoc, pageDoc, recordDoc } from "../openapi/detail.ts";
 import { envelopeBody } from "../output/bodies.ts";
+import { listChangesOf } from "./changes.ts";
 import { createRecordHandlers } from "./records.ts";
 import { route, routesAt } from "./route.ts";
 
@@ -23,6 +24,10 @@ export function orders() {
     .get("", ...listOrders)
     .get("/sums", ...sumOrders)
     .get("/:id", ...getOrder)
+    .get(
+      "/:id/changes",
+      ...listChangesOf("orders", orderParams, "order_not_found", "invalid_order_id"),
+    )
     .post("", ...createOrder)
     .patch("/:id", ...updateOrder);
 }

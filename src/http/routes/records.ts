@@ -7,14 +7,7 @@ import type { Store } from "../../domain/store.ts";
 import type { UserStore } from "../../domain/user.ts";
 import type { Call } from "../input/call.ts";
 import { idempotencyKeyOf, preconditionsOf } from "../input/headers.ts";
-import {
-  envelopeBody,
-  type ListQuery,
-  type PageEnvelope,
-  pageLinks,
-  REVALIDATE,
-  recordsBody,
-} from "../output/bodies.ts";
+import { envelopeBody, type ListQuery, pageBody, REVALIDATE } from "../output/bodies.ts";
 import type { Services } from "./services.ts";
 
 type CallWithId = Call<unknown, { readonly id: number }>;
@@ -48,11 +41,8 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
   return {
     list(call: Call<Query>, { store, responseMemory }: Services) {
       const { head, query, token } = call;
-      return andThen(recordsOf(store).list(query, token.hash, responseMemory), (page) => {
-        const meta = `{"total":${page.total},"limit":${query.limit},"offset":${query.offset}}`;
-        const links = pageLinks(path, query, page);
-        return recordsBody<PageEnvelope<Row>>(head, links, page.records, meta);
-      });
+      const found = recordsOf(store).list(query, token.hash, responseMemory);
+      return andThen(found, (page) => pageBody<Row>(head, path, query, page));
     },
     /** The body is `null`, with status 304, if the client already has this version. */
     get(call: CallWithId, { store }: Services) {

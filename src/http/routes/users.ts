@@ -4,6 +4,7 @@ import { jsonBody } from "../input/body.ts";
 import { userParams } from "../input/input.ts";
 import { querySchema } from "../input/query.ts";
 import { createdDoc, envelopeDoc, pageDoc, recordDoc } from "../openapi/detail.ts";
+import { listChangesOf } from "./changes.ts";
 import { createRecordHandlers } from "./records.ts";
 import { route, routesAt } from "./route.ts";
 
@@ -13,6 +14,7 @@ export function users() {
   return routesAt(usersPath, "users")
     .get("", ...listUsers)
     .get("/:id", ...getUser)
+    .get("/:id/changes", ...listChangesOf("users", userParams, "not_found"))
     .post("", ...createUser)
     .patch("/:id", ...updateUser)
     .put("/:id", ...replaceUser)

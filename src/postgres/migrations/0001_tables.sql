@@ -116,6 +116,8 @@ create table change_outbox (
   -- The name of the token, and milliseconds since the Unix epoch.
   token text,
   created_at bigint not null,
+  -- Of an update: which fields it changed, as bits in the order of `writtenFields` of the program.
+  fields smallint check (fields between 1 and 127),
   primary key (xid, type, record_id, version)
 ) with (
   vacuum_truncate = off,
@@ -131,8 +133,12 @@ create table changes (
   version bigint not null check (version >= 1),
   status smallint check (status between 1 and 5),
   token text,
-  created_at bigint not null
+  created_at bigint not null,
+  fields smallint check (fields between 1 and 127)
 );
+
+-- Users and orders have the same ids. A boolean is of no use: PostgreSQL turns `(type > 3) = false` into `type <= 3`.
+create index changes_by_record on changes (((type > 3)::integer), record_id);
 
 -- One row: the state of the feed. It is not updated, but replaced, and found by the last `xid`: while any snapshot is
 -- open, PostgreSQL keeps all old versions of a row, and every update and read of the row would pass them.
@@ -271,12 +277,12 @@ begin
       returning *, xmin::text::bigint <> xid % 4294967296 as is_restored
     ),
     numbered as (
-      insert into changes (id, type, record_id, version, status, token, created_at)
+      insert into changes (id, type, record_id, version, status, token, created_at, fields)
       select
         state.last_id + pg_catalog.row_number() over (
           order by not state.is_current and is_restored desc, xid, type, record_id, version
         ),
-        type, record_id, version, status, token, created_at
+        type, record_id, version, status, token, created_at, fields
       from moved
     ),
     total as (

@@ -7,7 +7,14 @@ import {
   requireKept,
   type StoredChange,
 } from "../../domain/change.ts";
-import { type JsonRow, joinRecords, LARGE_PAGE_BYTES, type PageMemory } from "../../domain/page.ts";
+import {
+  type JsonRow,
+  joinRecords,
+  LARGE_PAGE_BYTES,
+  maxId,
+  type PageMemory,
+  rowsToRead,
+} from "../../domain/page.ts";
 import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createSingleFlight } from "../engine/single-flight.ts";
@@ -38,7 +45,30 @@ export const selectPage = `
   ) as page
 `;
 
+/**
+ * Parameters: a record, whether it is an order, 1 or -1 for the direction, where the page begins in it, limit and offset. No
+ * id is compared as it is: the primary key would lead to the changes of all records.
+ */
+const selectHistory = `
+  with of_record as not materialized (
+    select *
+    from changes
+    where (type > ${LAST_OF_USERS})::integer = $2::integer and record_id = $1::bigint
+  )
+  select
+    (select pg_catalog.count(*) from of_record) as total,
+    coalesce(pg_catalog.json_agg(page order by id * $3::bigint), '[]') as changes
+  from (
+    select *
+    from of_record
+    where id * $3::bigint > $4::bigint
+    order by id * $3::bigint
+    limit $5::bigint offset $6::bigint
+  ) as page
+`;
+
 type FoundPage = FeedStatus & { readonly changes: readonly StoredChange[] };
+type FoundHistory = Pick<FoundPage, "changes"> & Pick<ChangePage, "total">;
 type PageRow = FeedStatus & Pick<ChangePage, "records">;
 
 /** Parameters: a time in milliseconds, and the maximum number of changes. The feed is locked. */
@@ -140,6 +170,17 @@ export function createChangeStore(
     // Clients that wait ask for the same page when there is a change.
     list: (query, client, memory) =>
       share(JSON.stringify([query, client]), () => readNumbered(query, client, memory)),
+
+    async listOf(query, client) {
+      const { table, id, offset, limit } = query;
+      const place = query.sort === "-id" ? [-1, -1 - maxId(query)] : [1, query.after ?? 0];
+      const values = [id, Number(table === "orders"), ...place, rowsToRead(query), offset];
+      await numberChanges();
+      const find = (session: Session) => session.all<FoundHistory>(selectHistory, ...values);
+      const { total, changes } = itemAt(await db.run("list", find, { client }), 0);
+      const rows = changes.map((change) => ({ id: change.id, json: changeJson(change) }));
+      return { total, ...joinRecords(rows, limit) };
+    },
 
     subscribe: watchChanges(db, numberChanges),
 

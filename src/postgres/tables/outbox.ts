@@ -12,7 +12,7 @@ import {
 import { type OrderStatus, orderStatuses } from "../../domain/order.ts";
 import type { Session } from "../server/connection.ts";
 
-const columns = "type, record_id, version, status, token, created_at";
+const columns = "type, record_id, version, status, token, created_at, fields";
 
 /** Changes with their ids, and those of the outbox with the ids that they would get now. */
 export const allChanges = `

@@ -23,6 +23,8 @@ export interface RecordWrite {
   readonly before: Stored;
   readonly values: object & Pick<Stored, "user_id" | "reference">;
   readonly author: Author;
+  /** Those of an update, as `changedFields` returns them; `null` for a deletion. */
+  readonly fields: number | null;
 }
 
 /** @returns the ids of those that had the version, and were written */
@@ -45,6 +47,7 @@ const inputColumns = {
   author: "text",
   time: "bigint",
   status_before: "text",
+  fields: "smallint",
 };
 
 interface StatementParts {
@@ -80,10 +83,12 @@ function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords
       ),
       ${also === undefined ? "" : `${also},`}
       noted as (
-        insert into change_outbox (type, record_id, version, status, status_before, token, created_at)
+        insert into change_outbox (
+          type, record_id, version, status, status_before, token, created_at, fields
+        )
         select
           ${changeCodeOf(type)}, written.id, ${version}, ${status}::smallint,
-          ${statusCodeOf("status_before")}::smallint, author, time
+          ${statusCodeOf("status_before")}::smallint, author, time, fields
         from written
         join input on input.id = written.id
       )
@@ -94,7 +99,7 @@ function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords
     if (writes.length === 0) return new Set();
     // In one order, so that two batches do not deadlock.
     const ordered = writes.toSorted((one, other) => one.before.id - other.before.id);
-    const input = ordered.map(({ before, values: set, author }) => ({
+    const input = ordered.map(({ before, values: set, author, fields }) => ({
       // Of an import, it has all fields.
       ...set,
       id: before.id,
@@ -102,6 +107,7 @@ function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords
       author,
       time: time.getTime(),
       status_before: before.status,
+      fields,
     }));
     const ids = ordered.map(({ before }) => before.id);
     const users = ordered.flatMap(({ before }) => before.user_id ?? []);

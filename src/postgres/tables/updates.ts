@@ -1,13 +1,8 @@
 /** Updates, which share statements, and deletes, which are rare and run alone. */
+import { changedFields } from "../../domain/change.ts";
 import type { IdempotencyKey } from "../../domain/idempotency.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
-import {
-  type Author,
-  changesNothing,
-  jsonText,
-  nextVersion,
-  type RecordText,
-} from "../../domain/record.ts";
+import { type Author, jsonText, nextVersion, type RecordText } from "../../domain/record.ts";
 import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createWriteQueue, type Outcome } from "../engine/write-queue.ts";
@@ -84,13 +79,14 @@ function planItem<Row extends Edit & Stored, Edit extends object>(
   const before: Row = JSON.parse(stored.json);
   const { id, author } = item;
   if (item.edit === null)
-    return { item, before, author, values: {}, mayConflict: false, record: stored };
+    return { item, before, author, values: {}, fields: null, mayConflict: false, record: stored };
   const edit = item.edit(before);
-  if (changesNothing<Edit>(before, edit)) return stored;
+  const fields = changedFields(before, edit);
+  if (fields === 0) return stored;
   const after = nextVersion<Row>(before, { ...before, ...edit }, time.toISOString());
   const values = { ...editable.valuesOf(edit), updated_at: after.updated_at };
   const record = { id, version: after.version, json: jsonText(after) };
-  return { item, before, author, values, mayConflict: mayConflict(edit, before), record };
+  return { item, before, author, values, fields, mayConflict: mayConflict(edit, before), record };
 }
 
 export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(

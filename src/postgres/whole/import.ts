@@ -1,4 +1,5 @@
 import type { BulkStore, ImportOptions } from "../../domain/bulk.ts";
+import { changedFields } from "../../domain/change.ts";
 import { createPlanner } from "../../domain/import-plan.ts";
 import {
   type ImportRules,
@@ -105,6 +106,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
       before,
       values: { ...editable.valuesOf(after), updated_at: after.updated_at },
       author: null,
+      fields: changedFields(before, after),
     }));
     // First: a new record can have the key that another one gives up.
     if ((await update(session, writes, now())).size < writes.length) throw runAgain;

@@ -62,22 +62,19 @@ const tableOfIds = (table: SequenceTable, { uniqueTables }: Placement) =>
 export const lockIds = (table: SequenceTable, placement: Placement) =>
   `lock table ${tableOfIds(table, placement)} in share row exclusive mode`;
 
-/**
- * @param mayBeMoved whether ids of deleted records count, as far as their changes are kept: they have no index
- * @returns the greatest id; `null` if the sequence is not behind it
- */
+/** @returns the greatest id, also of records that were deleted; `null` if the sequence is not behind it */
 export async function findLateId(
   session: Session,
   placement: Placement,
   table: SequenceTable,
-  mayBeMoved = "true",
 ): Promise<number | null> {
-  const isOfTable = `type ${table === "users" ? "<=" : ">"} ${LAST_OF_USERS} and ${table !== "tokens"}`;
+  // Neither is that of tokens.
+  const isOfTable = `(type > ${LAST_OF_USERS})::integer = ${["users", "orders"].indexOf(table)}`;
   const row = await session.first<{ last: number | null }>(`
     select greatest(
       (select pg_catalog.max(id) from ${tableOfIds(table, placement)}),
-      (select pg_catalog.max(record_id) from changes where ${isOfTable} and ${mayBeMoved}),
-      (select pg_catalog.max(record_id) from change_outbox where ${isOfTable} and ${mayBeMoved})
+      (select pg_catalog.max(record_id) from changes where ${isOfTable}),
+      (select pg_catalog.max(record_id) from change_outbox where ${isOfTable})
     ) as last
   `);
   const last = row?.last ?? 0;
@@ -90,9 +87,8 @@ export async function advanceLate(
   placement: Placement,
   warn?: (text: string) => void,
 ) {
-  const isMoved = "exists (select from feed_state where not is_current)";
   for (const table of tablesWithSequence) {
-    const find = (session: Session) => findLateId(session, placement, table, isMoved);
+    const find = (session: Session) => findLateId(session, placement, table);
     if ((await db.run("read", find, longTransaction)) === null) continue;
     const advance = async (session: Session) => {
       await session.script(lockIds(table, placement));

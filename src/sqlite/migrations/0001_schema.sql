@@ -135,8 +135,13 @@ create table changes (
   -- Name of the token that made the change; null for the command line. A token can be outside the database.
   token text,
   -- Milliseconds since the Unix epoch: less than a third of the text.
-  created_at integer not null
+  created_at integer not null,
+  -- Of an update: which fields it changed. 1 email, 2 name, 4 reference, 8 metadata, 16 status, 32 refunded, 64 user_id.
+  fields integer check (fields between 1 and 127)
 ) strict;
+
+-- Users and orders have the same ids.
+create index changes_by_record on changes (type > 3, record_id);
 
 -- One row: the sequence of changes.
 create table feed (

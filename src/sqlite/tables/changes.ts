@@ -6,13 +6,14 @@ import {
   changeJson,
   changeOf,
   type Feed,
+  type HistoryQuery,
   LAST_OF_USERS,
   requireKept,
   type StoredChange,
   startOf,
 } from "../../domain/change.ts";
 import { Order } from "../../domain/order.ts";
-import type { JsonRow } from "../../domain/page.ts";
+import { type JsonRow, maxId, rowsToRead } from "../../domain/page.ts";
 import { User } from "../../domain/user.ts";
 import type { ChangeWatch } from "../engine/change-watch.ts";
 import { createList, type ListRows, prepareText, type StoreContext } from "./records.ts";
@@ -22,14 +23,16 @@ const DELETE_BATCH_SIZE = 2000;
 
 export function prepareNoteChange(db: Database, now: () => Date): StoreContext["noteChange"] {
   const insert = db.prepare<null, (string | number | null)[]>(`
-    insert into changes (type, record_id, version, status, token, created_at)
-    values (?, ?, ?, ?, ?, ?)
+    insert into changes (type, record_id, version, status, token, created_at, fields)
+    values (?, ?, ?, ?, ?, ?, ?)
   `);
-  return (changeType, record, author) => {
-    const { type, record_id, version, status, token } = changeOf(changeType, record, author);
-    insert.run(type, record_id, version, status, token, now().getTime());
+  return (...change) => {
+    const { type, record_id, version, status, token, fields } = changeOf(...change);
+    insert.run(type, record_id, version, status, token, now().getTime(), fields);
   };
 }
+
+const columns = "id, type, record_id, version, status, token, created_at, fields";
 
 function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isBehind: () => boolean) {
   const state = db.prepare<Feed, []>(`
@@ -39,7 +42,7 @@ function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isBehind: ()
       coalesce((select max(id) from changes), 0) as last
   `);
   const page = db.prepare<StoredChange, { start: number; last: number; limit: number }>(`
-    select id, type, record_id, version, status, token, created_at
+    select ${columns}
     from changes
     where id > $start and id <= $last
     order by id
@@ -71,6 +74,37 @@ function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isBehind: ()
   };
 }
 
+function prepareHistory(db: Database, shownOf: ChangeWatch["shownOf"]) {
+  const where = `(type > ${LAST_OF_USERS}) = +$isOrder and record_id = +$id and id <= $last`;
+  const count = db.prepare<{ total: number }, Record<string, number>>(`
+    select count(*) as total
+    from changes
+    where ${where}
+  `);
+  // The rows before the page are skipped in the index.
+  const inOrder = (direction: "asc" | "desc") =>
+    db.prepare<StoredChange, Record<string, number>>(`
+      select ${columns}
+      from changes
+      where ${where} and id > $start
+      order by id ${direction}
+      limit +$limit offset +$offset
+    `);
+  const rows = { id: inOrder("asc"), "-id": inOrder("desc") };
+
+  return (query: HistoryQuery): ListRows => {
+    const { table, id, sort = "id", after = 0, offset } = query;
+    const isOrder = Number(table === "orders");
+    const shown = shownOf(Number.MAX_SAFE_INTEGER);
+    const [start, last] = sort === "id" ? [after, shown] : [0, Math.min(shown, maxId(query))];
+    const page = { id, isOrder, start, last, offset, limit: rowsToRead(query) };
+    return {
+      total: count.get({ id, isOrder, last: shown })?.total ?? 0,
+      rows: rows[sort].all(page).map((change) => ({ id: change.id, json: changeJson(change) })),
+    };
+  };
+}
+
 /** @param isBehind tells whether another server may have newer changes */
 export function createChangeStore(
   { db, reader, writer }: StoreContext,
@@ -96,6 +130,7 @@ export function createChangeStore(
 
   return {
     list: createList(reader, "changes", prepareRows(db, shownOf, isBehind)),
+    listOf: createList(reader, "changes", prepareHistory(db, shownOf)),
     subscribe,
     async deleteExpired(before) {
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;

@@ -125,13 +125,13 @@ export function prepareOrderUpdate({ db, noteChange }: StoreContext): Update<Ord
   });
   const update = prepareUpdate(db, "orders", "refunded", "metadata", "version", "updated_at");
 
-  return (before, after, author) => {
+  return (before, after, fields, author) => {
     const { id, user_id, reference, refunded, version, updated_at } = after;
     if (user_id !== before.user_id || reference !== before.reference) requireValid(after, id);
     for (const { name, statement } of setters)
       if (after[name] !== before[name]) statement.run(after[name], id);
     update.run(refunded, JSON.stringify(after.metadata), version, updated_at, id);
-    noteChange("order.updated", after, author);
+    noteChange("order.updated", after, author, fields);
   };
 }
 

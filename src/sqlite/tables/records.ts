@@ -6,7 +6,7 @@
 import type { Changes, Database } from "bun:sqlite";
 import { systemCode } from "../../base/error.ts";
 import type { Schema } from "../../base/schema.ts";
-import type { ChangedRecord, ChangeType } from "../../domain/change.ts";
+import { type ChangeType, changedFields, type changeOf } from "../../domain/change.ts";
 import type { IdempotencyKey } from "../../domain/idempotency.ts";
 import type { UniqueKey } from "../../domain/import-rules.ts";
 import {
@@ -19,7 +19,6 @@ import {
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
 import {
   type Author,
-  changesNothing,
   firstVersion,
   nextVersion,
   type RecordTable,
@@ -40,7 +39,7 @@ export interface StoreContext {
   /** RFC 3339 in UTC with milliseconds. */
   readonly timestamp: () => string;
   /** Adds a change to the feed. Call it in the transaction that makes the change. @see changeOf */
-  readonly noteChange: (type: ChangeType, record: ChangedRecord, author: Author) => void;
+  readonly noteChange: (...change: Parameters<typeof changeOf>) => void;
 }
 
 /** A list that is being read, within a transaction. */
@@ -147,7 +146,7 @@ export function readFew(
 const UNIQUE_OR_MISSING = /^SQLITE_CONSTRAINT_(UNIQUE|FOREIGNKEY)$/;
 
 /** Writes what has changed of a record, and the change. @throws {AppError} if another record has a key of it */
-export type Update<Row> = (before: Row, after: Row, author: Author) => void;
+export type Update<Row> = (before: Row, after: Row, fields: number, author: Author) => void;
 
 interface Records<Row, Query, Fields, NewRow> {
   readonly table: RecordTable;
@@ -224,10 +223,11 @@ export function createRecordStore<
         const found = find(id, preconditions);
         if (found === null) return null;
         const before = JSON.parse(found.json) as Row;
-        const fields = edit(before);
-        if (changesNothing<Edit>(before, fields)) return found;
-        const after = nextVersion(before, fields as Partial<Row>, timestamp());
-        records.update(before, after, author);
+        const edited = edit(before);
+        const fields = changedFields<Edit>(before, edited);
+        if (fields === 0) return found;
+        const after = nextVersion(before, edited as Partial<Row>, timestamp());
+        records.update(before, after, fields, author);
         return { id, version: after.version, json: JSON.stringify(after) };
       }),
   };

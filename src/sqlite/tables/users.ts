@@ -39,7 +39,7 @@ export function prepareUserUpdate({ db, noteChange }: StoreContext): Update<User
   const updateUnique = prepareUpdate(db, "users", "email", "email_key", "reference");
   const update = prepareUpdate(db, "users", "name", "metadata", "version", "updated_at");
 
-  return (before, after, author) => {
+  return (before, after, fields, author) => {
     const { id } = before;
     const row = userRow(after);
     if (row.email !== before.email || row.reference !== before.reference) {
@@ -47,7 +47,7 @@ export function prepareUserUpdate({ db, noteChange }: StoreContext): Update<User
       updateUnique.run(row.email, row.email_key, row.reference, id);
     }
     update.run(row.name, row.metadata, after.version, after.updated_at, id);
-    noteChange("user.updated", after, author);
+    noteChange("user.updated", after, author, fields);
   };
 }
 

@@ -2,7 +2,7 @@
 import { AppError } from "../../base/error.ts";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
-import type { ChangedRecord } from "../../domain/change.ts";
+import { type ChangedRecord, changedFields } from "../../domain/change.ts";
 import { createPlanner, type ImportPlan } from "../../domain/import-plan.ts";
 import {
   type ImportedRow,
@@ -65,7 +65,8 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
         clearKeys.run({ id: before.id });
     }
     // First: a new record can have the key that another one gives up.
-    for (const { before, after } of updated) update(before, after, null);
+    for (const { before, after } of updated)
+      update(before, after, changedFields(before, after), null);
     const { insert, finish } = openBulkInsert();
     for (const row of created) insert(table, rules.toRow(row));
     finish();

@@ -66,7 +66,8 @@ function writtenBy(state: State, call: Write, outcome: Outcome, change: Row, now
   if (id !== seen.record_id || version !== seen.version || (replayed && !isRepeated)) return null;
   const { rule, after, outcome: expected } = decide(state, call, nowMs, id);
   if (after === undefined || expected.json !== json) return null;
-  const made = changeOf(rule, call.table, JSON.parse(json), AUTHOR, timeOf(nowMs));
+  const before = state[call.table].get(id);
+  const made = changeOf(rule, call.table, JSON.parse(json), AUTHOR, timeOf(nowMs), before);
   if (made.type !== seen.type) return null;
   if (!Bun.deepEquals(seen, made)) throw broken("changes", change, "instead of", made);
   const next = withRecords(state, call.table, new Map([[id, after]]), [made]);

@@ -166,8 +166,13 @@ export function callOf(
       return { kind: "sum", table, query };
     }
     if (chance(20)) return { kind: "get", table, query: { id: idOf(table) } };
-    const after = pick([0, idOf(table), idOf(table)]);
+    const isHistory = chance(20);
+    const after = isHistory ? random(state.lastChange + 2) : pick([0, idOf(table), idOf(table)]);
     const place = chance(50) ? { offset } : { offset: 0, after };
+    if (isHistory) {
+      const query = { id: idOf(table), limit, ...place, ...some({ sort: pick(sorts) }) };
+      return { kind: "history", table, query };
+    }
     const ids = [...new Set([idOf(table), idOf(table), idOf(table)])];
     const ofTable = table === "users" ? { email: email() } : { user_id: idOf("users") };
     const filter = pick<Row>([{}, {}, { id: ids }, { reference: pick(references) }, ofTable]);

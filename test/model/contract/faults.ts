@@ -104,6 +104,12 @@ export const faults: Readonly<Record<string, Fault>> = {
     "delete from changes where id = new.id",
   ),
   "a change has no token": onChange("token = null"),
+  "a change names other fields": onChange("fields = fields % 127 + 1", "new.fields is not null"),
+  "the history of an order is that of a user": {
+    store: ({ changes }) => ({
+      changes: { ...changes, listOf: (query, ...rest) => changes.listOf({ ...query, table: "users" }, ...rest) },
+    }),
+  },
   "a deletion is an update": onChange("type = 2", "new.type = 3"),
   "changes are deleted too early": onExpiry(({ changes }) => changes.deleteExpired(new Date(8e15))),
   "a client that has missed changes gets no error": {

@@ -148,7 +148,7 @@ export function judge(
         ? { ...whole, id: given.id ?? newIds.shift() ?? 0 }
         : nextVersion(target ?? whole, after ?? {}, time);
     records.set(row.id, Object.fromEntries(columns.map((name) => [name, row[name]])));
-    return changeOf(result, table, row, null, time);
+    return changeOf(result, table, row, null, time, target ?? row);
   });
   const seen = changes.map(({ id: _, ...change }) => change);
   const sorted = (all: readonly Row[]) => all.map((one) => JSON.stringify(one)).sort();

@@ -30,6 +30,8 @@ const list = (table: Read["table"], query: Row = {}): Read => ({
 /** Read after each step. The totals of orders in one status are stored apart. */
 const reads: readonly Read[] = [
   ...(["users", "orders", "changes"] as const).map((table) => list(table)),
+  { kind: "history", table: "users", query: { id: 2, limit: 1000, sort: "-id" } },
+  { kind: "history", table: "orders", query: { id: 2, limit: 1, offset: 1 } },
   ...statuses
     .flatMap((status, at) => [[status], statuses.slice(at)])
     .map((status) => list("orders", { status, limit: 1, offset: 1 })),

@@ -24,7 +24,7 @@ export interface Write {
 }
 
 export interface Read {
-  readonly kind: "get" | "list" | "sum";
+  readonly kind: "get" | "list" | "history" | "sum";
   readonly table: Table | "changes";
   readonly query: Row;
 }
@@ -81,6 +81,7 @@ export const promises = {
   get: "a record is read as it is stored",
   list: "a list has the records, the order, the total and the cursor of one moment",
   sum: "sums add up the orders of one moment, by day or month, currency and status",
+  history: "a record has those of its changes that are kept, also after its deletion",
   changes: "the feed has each change once, with consecutive ids, and says what is no longer kept",
   import: "an import decides each line by the record that it is, and makes what its results say",
   dryRun: "a dry run stores nothing, and says what the import does",
@@ -124,10 +125,22 @@ export function nextVersion({ version, updated_at }: Row, edited: Row, time: str
   return { ...edited, version: version + 1, updated_at: times[1] };
 }
 
-export function changeOf(what: string, table: Table, row: Row, token: string | null, time: string) {
+const writtenFields = "email name reference metadata status refunded user_id".split(" ");
+
+/** @param before the record before an update */
+export function changeOf(
+  what: string,
+  table: Table,
+  row: Row,
+  token: string | null,
+  time: string,
+  before: Row = row,
+) {
   const { id, version, status = null } = row;
   const type = `${table.slice(0, -1)}.${what}`;
-  return { type, record_id: id, version, status, token, created_at: time };
+  const changed = writtenFields.filter((name) => !Bun.deepEquals(row[name], before[name], true));
+  const fields = what === "updated" ? changed : null;
+  return { type, record_id: id, version, status, token, created_at: time, fields };
 }
 
 /** @returns the edit that a request asks for, as the routes have it. @throws {AppError} if the record does not allow it */
@@ -270,7 +283,14 @@ export function answer(state: State, { kind, table, query }: Read): Outcome {
     const row = state[table].get(query.id);
     return row === undefined ? { code: "not_found" } : { json: JSON.stringify(row) };
   }
-  const { limit, offset = 0, after, sort, id, email, status, ...others } = query;
+  if (kind === "history") {
+    const isOfRecord = ({ type, record_id }: Row) =>
+      table.startsWith(type.split(".")[0]) && record_id === query.id;
+    const changes = state.changes.filter(isOfRecord);
+    const isFound = changes.length > 0 || state[table].has(query.id);
+    return isFound ? pageOf(changes, query) : { code: "not_found" };
+  }
+  const { limit: _, offset: __, after: ___, sort: ____, id, email, status, ...others } = query;
   const { created_from = "", created_to = "~", ...filters } = others;
   const matching = [...state[table].values()]
     .filter((row) => id === undefined || id.includes(row.id))
@@ -278,6 +298,10 @@ export function answer(state: State, { kind, table, query }: Read): Outcome {
     .filter((row) => status === undefined || status.includes(row.status))
     .filter((row) => row.created_at >= created_from && row.created_at < created_to)
     .filter((row) => Object.entries(filters).every(([name, value]) => row[name] === value));
+  return pageOf(matching, query);
+}
+
+function pageOf(matching: Row[], { limit, offset = 0, after, sort }: Row): Outcome {
   const sign = sort === "-id" ? -1 : 1;
   const sorted = matching.sort((one, other) => sign * (one.id - other.id));
   const rest = after ? sorted.filter((row) => sign * (row.id - after) > 0) : sorted;

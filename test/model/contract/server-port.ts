@@ -46,7 +46,8 @@ function requestOf(call: Write | Read) {
   if (call.kind !== "write") {
     const { offset, ...rest }: Row = call.query;
     const query = rest.after === undefined ? call.query : rest;
-    const path = call.kind === "get" ? `/${query.id}` : `?${new URLSearchParams(query)}`;
+    const { id, ...place } = query;
+    const path = { get: `/${id}`, list: `?${new URLSearchParams(query)}`, history: `/${id}/changes?${new URLSearchParams(place)}` }[call.kind];
     return ["GET", `/${call.table}${path}`, {}] as const;
   }
   const { method, table, id, body, key, ifMatch } = call;
@@ -64,7 +65,7 @@ function requestOf(call: Write | Read) {
 function outcomeOf(call: Write | Read, { status, headers, json }: TestResponse): Outcome {
   if (status === 404) return { code: "not_found" };
   if (status >= 300) return { code: json?.meta.code ?? status };
-  if (call.kind !== "list") {
+  if (call.kind === "get" || call.kind === "write") {
     const replayed = call.kind === "write" && { replayed: headers.has("idempotent-replayed") };
     return { json: JSON.stringify(json.data), ...replayed };
   }

@@ -41,6 +41,12 @@ async function run(store: Store, call: Call): Promise<Outcome> {
   }
   if (call.kind === "sum")
     return { json: await store.sumOrders(boundsOf(call.query as SumsQuery)) };
+  if (call.kind === "history") {
+    const { table, query } = call;
+    const page = await store.changes.listOf({ offset: 0, ...query, table } as never);
+    const isFound = page.total > 0 || (await records.get(query.id)) !== null;
+    return isFound ? page : { code: "not_found" };
+  }
   const record = await (call.kind === "write" ? write(store, call) : records.get(call.query.id));
   if (record === null) return { code: "not_found" };
   const { json, replayed = false } = record;

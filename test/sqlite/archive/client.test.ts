@@ -150,8 +150,10 @@ test("the changes of a server are shown when the archive has them, and immediate
     path,
     async (store) => {
       const shownOf = async ({ changes }: Store) => {
-        const { last, records } = await changes.list({ limit: 10, offset: 0 });
-        return [last, records.match(/\{"id"/g)?.length];
+        const all = { limit: 10, offset: 0 };
+        const { last, records } = await changes.list(all);
+        const newest = await changes.listOf({ ...all, table: "users", id: 3, sort: "-id" });
+        return [last, records.match(/\{"id"/g)?.length, newest.total, newest.records !== ""];
       };
       await newUser(store);
       isHeldBack = true;
@@ -160,15 +162,15 @@ test("the changes of a server are shown when the archive has them, and immediate
       while (held === before) await Bun.sleep(1);
       await withStore(path, async (other) => {
         await newUser(other);
-        expect(await shownOf(other)).toEqual([3, 3]);
+        expect(await shownOf(other)).toEqual([3, 3, 1, true]);
       });
-      expect(await shownOf(store)).toEqual([1, 1]);
+      expect(await shownOf(store)).toEqual([1, 1, 0, false]);
       const listAfter = async (after: number) => store.changes.list({ limit: 1, offset: 0, after });
       await expectRejection(listAfter(3), "unavailable", "the server is behind another one");
       isHeldBack = false;
       respond({ type: "confirmed", ticket: held });
       await writing;
-      expect(await shownOf(store)).toEqual([3, 3]);
+      expect(await shownOf(store)).toEqual([3, 3, 1, true]);
       await expectRejection(listAfter(4), "changes_reset", /^there is no change 4/);
     },
     { mode: "serve", archive },

@@ -47,7 +47,12 @@ function requestOf(call: Write | Read) {
     const { offset, ...rest }: Row = call.query;
     const query = rest.after === undefined ? call.query : rest;
     const { id, ...place } = query;
-    const path = { get: `/${id}`, list: `?${new URLSearchParams(query)}`, history: `/${id}/changes?${new URLSearchParams(place)}` }[call.kind];
+    const path = {
+      get: `/${id}`,
+      list: `?${new URLSearchParams(query)}`,
+      history: `/${id}/changes?${new URLSearchParams(place)}`,
+      sum: `/sums?${new URLSearchParams(query)}`,
+    }[call.kind];
     return ["GET", `/${call.table}${path}`, {}] as const;
   }
   const { method, table, id, body, key, ifMatch } = call;
@@ -65,7 +70,7 @@ function requestOf(call: Write | Read) {
 function outcomeOf(call: Write | Read, { status, headers, json }: TestResponse): Outcome {
   if (status === 404) return { code: "not_found" };
   if (status >= 300) return { code: json?.meta.code ?? status };
-  if (call.kind === "get" || call.kind === "write") {
+  if (call.kind !== "list" && call.kind !== "history") {
     const replayed = call.kind === "write" && { replayed: headers.has("idempotent-replayed") };
     return { json: JSON.stringify(json.data), ...replayed };
   }

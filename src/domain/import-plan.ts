@@ -29,7 +29,7 @@ export function idGapProblem(id: number, last: number): string | null {
 }
 
 /** A record of the file. It has an id if it was exported. */
-type Record = { readonly id?: number };
+type Record = { readonly id?: number; readonly created_at?: string };
 
 /** How a record of the file changes a stored one. `before` is `null` for a new one. */
 interface Edit {
@@ -91,7 +91,10 @@ function recognize(batch: Batch, record: Record) {
 
 /** Only a person can know which of two records is right. @param id of the stored record that the first of them is */
 function contest({ run, created }: Batch, key: readonly string[], id: number, ...both: Met[]) {
-  const lines = both.map(lineOf).join(" and ");
+  const lines = both
+    .map(lineOf)
+    .sort((one, other) => one - other)
+    .join(" and ");
   const reason = `${key[0]} is that of lines ${lines}, which have different values`;
   run.contested.set(key.join(" "), reason);
   // A new record can get another id when the batch is planned again.
@@ -203,12 +206,26 @@ function importOne(batch: Batch, record: Record, met: Met): ImportResult {
   return result;
 }
 
+/**
+ * New orders get their ids by time, so that those of a range of times have consecutive ids.
+ * @returns the indexes of the records in the order in which they are planned
+ */
+function planOrder({ rules, time }: Batch, records: readonly Record[]): readonly number[] {
+  const indexes = [...records.keys()];
+  if (rules.table === "users" || records.some(({ id }) => id !== undefined)) return indexes;
+  const times = records.map(({ created_at = time }) => created_at);
+  const compare = (one = "", other = "") => Number(one > other) - Number(one < other);
+  return indexes.sort((one, other) => compare(times[one], times[other]));
+}
+
 /** Plans the records that need the keys of others again. */
 function planBatch(batch: Batch, records: readonly Record[], lines: readonly number[]) {
+  const mets = records.map((record, index) => metOf(lines[index] ?? 0, record));
   const results = new Map<Met, ImportResult>();
   const waiting = new Set<Met>();
-  function planOne(record: Record, index: number): void {
-    const met = metOf(lines[index] ?? 0, record);
+  const order = planOrder(batch, records);
+  function planOne(index: number): void {
+    const [record = {}, met = 0] = [records[index], mets[index]];
     if (results.has(met) && !waiting.has(met)) return;
     try {
       results.set(met, importOne(batch, record, met));
@@ -217,17 +234,17 @@ function planBatch(batch: Batch, records: readonly Record[], lines: readonly num
       results.set(met, rejected(error.message.replace("Validation failed: ", "")));
     }
   }
-  records.forEach(planOne);
+  order.forEach(planOne);
   for (const met of batch.waiting.keys()) waiting.add(met);
   freeKeys(batch);
-  if (waiting.size > 0) records.forEach(planOne);
+  if (waiting.size > 0) order.forEach(planOne);
   for (const [met, { row }] of batch.waiting)
     if (batch.met.get(row.id) === met) batch.met.delete(row.id);
   for (const [met, other] of batch.equal) {
     const result = results.get(other);
     if (result?.outcome === "rejected") results.set(met, result);
   }
-  return [...results.values()];
+  return mets.map((met) => results.get(met) ?? unchanged);
 }
 
 export interface ImportPlan<Row> {

@@ -26,6 +26,7 @@ db.run(`
   select 1 + id % 2, 'EUR', '[]', 0, 'pending', '{}', 1, '${time}', '${time}' from users
   order by id
 `);
+db.run(`insert into order_runs values (1, 4096, 0, '${time}', '${time}')`);
 db.run("delete from users where id between 100 and 300 or id > 4490");
 db.run("update orders set status = 'paid' where id between 50 and 3000 or id = 4450");
 
@@ -47,6 +48,15 @@ test.each([
       "the total of paid is wrong in bucket 1 of level 1",
       "the total of users is wrong in bucket 2 of level 0",
       "the total of orders is wrong in bucket 7 of level 0",
+    ],
+  ],
+  [
+    "runs have another time than their orders, or no order",
+    `update order_runs set latest = '9';
+    insert into order_runs values (8193, 12288, 1, '1', '2')`,
+    [
+      "the runs of orders 1 to 4096 do not match their times",
+      "the runs of orders 8193 to 12288 do not match their times",
     ],
   ],
   [

@@ -20,6 +20,7 @@ await store.close();
 const db = new Database(path);
 db.run("pragma foreign_keys = on");
 db.run("insert into buckets (list, level, bucket, ids) values ('a', 0, 0, 0)");
+db.run("insert into order_runs values (1, 2, 0, 'a', 'b')");
 afterAll(() => {
   db.close();
   directory[Symbol.dispose]();
@@ -58,6 +59,11 @@ const rejected: [string, string, string[]][] = [
   ["buckets", "level", ["null", "-1", "4", "'a'"]],
   ["buckets", "bucket", ["null", "-1"]],
   ["buckets", "ids", ["null", "-1"]],
+  ["order_runs", "first", ["0", "3"]],
+  ["order_runs", "last", ["null", "0"]],
+  ["order_runs", "direction", ["null", "-2", "2"]],
+  ["order_runs", "earliest", ["null", "'c'"]],
+  ["order_runs", "latest", ["null", "''"]],
 ];
 
 test.each(rejected)(

@@ -16,7 +16,7 @@ function tables(db: Database): unknown[] {
   return db.prepare(sql).values().flat().sort();
 }
 
-const ours = ["buckets", "changes", "feed", "idempotency_keys", "orders", "tokens", "users"];
+const ours = "buckets changes feed idempotency_keys order_runs orders tokens users".split(" ");
 const insertUser = `
   insert into users (email, email_key, metadata, version, created_at, updated_at)
   values ('a@b.cd', 'a@b.cd', '{}', 1, '${time}', '${time}')

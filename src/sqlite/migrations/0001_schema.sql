@@ -91,6 +91,18 @@ when new.status <> old.status and old.status <> 'pending' begin
       (2, (old.id - 1) >> 18), (3, 0));
 end;
 
+-- Consecutive ids of orders whose times ascend or descend. Each 4,096 ids of which none will be assigned any more are
+-- divided into at most four (see `time-runs.ts`). The times of other orders are compared.
+create table order_runs (
+  first integer primary key check (first >= 1),
+  last integer not null check (last >= first),
+  -- 1 up, -1 down, 0 neither.
+  direction integer not null check (direction between -1 and 1),
+  -- Of the orders in it, of which there is at least one.
+  earliest text not null,
+  latest text not null check (latest >= earliest)
+) strict;
+
 create table tokens (
   id integer primary key autoincrement,
   -- SHA-256 of the token. The token itself is not stored.

@@ -5,12 +5,10 @@
  */
 import type { Database } from "bun:sqlite";
 import { type OrderStatus, orderStatuses } from "../../domain/order.ts";
-import { type JsonRow, maxId, type PageQuery, rowsToRead } from "../../domain/page.ts";
 import type { RecordTable } from "../../domain/record.ts";
-import type { ListRows } from "./records.ts";
 
 /** Number of buckets within one bucket of the level above, and of ids within a bucket of level 0. */
-const FANOUT = 64;
+export const FANOUT = 64;
 const TOP_LEVEL = 2;
 /** The level with a single bucket, which spans all ids. */
 const TOTAL_LEVEL = 3;
@@ -18,15 +16,12 @@ const TOTAL_LEVEL = 3;
 /** The number of ids that a bucket of each level spans, as a power of two. */
 export const levelBits = [6, 12, 18, 62];
 
-/** Where a page starts: after the id `after`, skipping `skip` rows of the list (fewer than 64). */
-type PageStart = { readonly after: number; readonly skip: number };
+/** Where a row is: it follows the first `skip` rows of the list from the id `first` on, within 64 ids. */
+type Position = { readonly first: number; readonly skip: number };
 
 export type CountedList = RecordTable | OrderStatus;
 
 const countedStatuses = orderStatuses.filter((status) => status !== "pending");
-
-/** `null` for all records. */
-type Statuses = readonly OrderStatus[] | null;
 
 /** The lists in the table `buckets`. That of a whole table counts the ids without a record. */
 export const storedLists: readonly CountedList[] = ["users", "orders", ...countedStatuses];
@@ -45,11 +40,20 @@ export function prepareLastId(db: Database): (table: string) => number {
   return (table) => sequence.get({ table })?.seq ?? 0;
 }
 
-/** @param statuses of the orders of the list; `null` for all records. */
-function createCountIndex(db: Database, table: RecordTable, statuses: Statuses) {
-  // Then the list has nearly all ids of the table, and those that it lacks are counted.
-  const isDense = statuses === null || statuses.includes("pending");
-  const others = countedStatuses.filter((status) => statuses?.includes(status) === false);
+/**
+ * @param statuses of which the list has the orders; empty for all records of the table
+ * @param countRows counts the rows of the list from one id to another, both included
+ */
+export function createCountIndex(
+  db: Database,
+  table: RecordTable,
+  statuses: readonly OrderStatus[],
+  countRows: (first: number, last: number) => number,
+) {
+  const isWhole = statuses.length === 0;
+  const isDense = isWhole || statuses.includes("pending");
+  const others = countedStatuses.filter((status) => !isWhole && !statuses.includes(status));
+  // A list that has nearly all ids of its table: the stored lists have the other ids.
   const lists = isDense ? [table, ...others] : statuses;
   const where = `list in (${lists.map((name) => `'${name}'`).join(", ")})`;
   // A sum of single counts takes as long as reading them.
@@ -75,6 +79,18 @@ function createCountIndex(db: Database, table: RecordTable, statuses: Statuses) 
       : `select sum(ids) as ids from buckets where ${isTotal}`,
   );
 
+  // On each level the full buckets below the id that no bucket of the level above has.
+  const levels = levelBits.slice(0, TOTAL_LEVEL).map((bits, level) => {
+    const low = level === TOP_LEVEL ? "0" : `$id >> ${bits + 6} << 6`;
+    const range = `level = ${level} and bucket >= ${low} and bucket < $id >> ${bits}`;
+    return `select ids from buckets where ${where} and ${range}`;
+  });
+  const selects = levels.join(" union all ");
+  const below = db.prepare<{ ids: number }, { id: number }>(`
+    select coalesce(sum(ids), 0) as ids
+    from (${selects})
+  `);
+
   /**
    * A bucket that is not stored is full in a dense list, and empty in any other list.
    * @returns the bucket that contains the row, and the number of rows of the list in it before that row
@@ -99,66 +115,22 @@ function createCountIndex(db: Database, table: RecordTable, statuses: Statuses) 
 
   return {
     total: () => total.get()?.ids ?? 0,
-    /** @param offset number of rows of the list before the page; less than the total */
-    pageStart(offset: number): PageStart {
-      if (offset === 0) return { after: 0, skip: 0 };
-      if (isDense && counted() === 0) return { after: offset, skip: 0 };
+    /** @returns the number of rows of the list up to an assigned id, included */
+    rank(id: number): number {
+      if (id === 0) return 0;
+      const start = Math.floor(id / FANOUT) * FANOUT;
+      const ids = below.get({ id })?.ids ?? 0;
+      return (isDense ? start - ids : ids) + countRows(start + 1, id);
+    },
+    /** @param offset number of rows of the list before the row; less than the total */
+    positionOf(offset: number): Position {
+      if (isDense && counted() === 0) return { first: offset + 1, skip: 0 };
       let bucket = 0;
       let rest = offset;
       for (let level = TOP_LEVEL; level >= 0; level -= 1) {
         [bucket, rest] = descend(level, bucket, rest);
       }
-      return { after: bucket * FANOUT, skip: rest };
+      return { first: bucket * FANOUT + 1, skip: rest };
     },
-  };
-}
-
-/**
- * @param columns of a `JsonRow`, the first of which is the id
- * @param statuses of the orders of the list; `null` for all records
- */
-export function prepareCountedList(
-  db: Database,
-  table: RecordTable,
-  columns: string,
-  statuses: Statuses,
-): (query: PageQuery) => ListRows {
-  const conditions = statuses?.map((status) => `status = '${status}' and`) ?? [""];
-  // SQLite merges the parts in order. It would sort all rows of `status in (…)`.
-  const select = (selected: string, range: string, order: string) =>
-    conditions
-      .map((condition) => `select ${selected} from ${table} where ${condition} ${range}`)
-      .join("\nunion all ")
-      .concat(`\norder by id ${order}`);
-  const countIndex = createCountIndex(db, table, statuses);
-  const ascending = db.prepare<JsonRow, PageStart & { limit: number }>(
-    select(columns, "id > $after", "limit +$limit offset +$skip"),
-  );
-  const descending = db.prepare<JsonRow, Record<"last" | "limit", number>>(
-    select(columns, "id <= $last", "desc limit +$limit"),
-  );
-  const idAt = db.prepare<{ id: number }, PageStart>(
-    select("id", "id > $after", "limit 1 offset +$skip"),
-  );
-
-  function startAt(offset: number): PageStart {
-    const start = countIndex.pageStart(offset);
-    // A merge reads the columns of rows that it skips.
-    if (conditions.length === 1 || start.skip === 0) return start;
-    return { after: (idAt.get(start)?.id ?? 0) - 1, skip: 0 };
-  }
-
-  return (query) => {
-    const { offset, after, sort } = query;
-    const total = countIndex.total();
-    const page = { limit: rowsToRead(query) };
-    if (after === undefined && offset >= total) return { total, rows: [] };
-    if (sort === "-id") {
-      if (offset === 0) return { total, rows: descending.iterate({ ...page, last: maxId(query) }) };
-      const first = countIndex.pageStart(total - 1 - offset);
-      return { total, rows: descending.iterate({ ...page, last: idAt.get(first)?.id ?? 0 }) };
-    }
-    const start = after === undefined ? startAt(offset) : { after, skip: 0 };
-    return { total, rows: ascending.iterate({ ...page, ...start }) };
   };
 }

@@ -12,8 +12,7 @@ import {
   orderRow,
   orderStatuses,
 } from "../../domain/order.ts";
-import { type JsonRow, maxId, rowsToRead } from "../../domain/page.ts";
-import { prepareCountedList } from "./count-index.ts";
+import { prepareList } from "./lists.ts";
 import {
   createRecordStore,
   type ListRows,
@@ -21,88 +20,33 @@ import {
   prepareUpdate,
   readFew,
   type StoreContext,
-  selectionOf,
   type Update,
 } from "./records.ts";
-
-/** Reads all orders, or those of the user. */
-function readScanned(db: Database, columns: string, query: OrderQuery): ListRows {
-  const { user_id, status, created_from, created_to, after = 0, offset, sort = "id" } = query;
-  const { where, parameters } = selectionOf({ status, created_from, created_to });
-  const ofUser = user_id === undefined ? "" : "user_id = +$user_id and";
-  const filters = { ...parameters, ...(user_id !== undefined && { user_id }) };
-  const count = db.query<{ total: number }, typeof parameters>(`
-    select count(*) as total
-    from orders
-    where ${ofUser} ${where}
-  `);
-  const page = db.query<JsonRow, typeof parameters>(`
-    select ${columns}
-    from orders
-    where ${ofUser} ${where} and id > $after and id <= $last
-    order by id ${sort === "id" ? "asc" : "desc"}
-    limit +$limit offset +$offset
-  `);
-  const range =
-    sort === "id" ? { after, last: Number.MAX_SAFE_INTEGER } : { after: 0, last: maxId(query) };
-  const rows = page.iterate({ ...filters, ...range, offset, limit: rowsToRead(query) });
-  return { total: count.get(filters)?.total ?? 0, rows };
-}
-
-/** @param statuses of the orders of the list; `null` for all orders of the user */
-function prepareRowsOfUser(db: Database, columns: string, statuses: readonly OrderStatus[] | null) {
-  // The unary plus: the index of the user has the status as well.
-  const inStatus = statuses === null ? "" : ` and +status in ('${statuses.join("', '")}')`;
-  const where = `user_id = +$user_id${inStatus}`;
-  type OfUser = Readonly<Record<"user_id", number>>;
-  const count = db.prepare<{ total: number }, OfUser>(`
-    select count(*) as total
-    from orders
-    where ${where}
-  `);
-  // The rows before the page are skipped in the index.
-  const inOrder = (direction: "asc" | "desc") =>
-    db.prepare<JsonRow, OfUser & Record<"after" | "last" | "limit" | "offset", number>>(`
-      select ${columns}
-      from orders
-      where ${where} and id > $after and id <= $last
-      order by id ${direction}
-      limit +$limit offset +$offset
-    `);
-  const rows = { id: inOrder("asc"), "-id": inOrder("desc") };
-
-  return (query: OrderQuery): ListRows => {
-    const { user_id = 0, after = 0, offset, sort = "id" } = query;
-    const range =
-      sort === "id" ? { after, last: Number.MAX_SAFE_INTEGER } : { after: 0, last: maxId(query) };
-    const page = { user_id, ...range, offset, limit: rowsToRead(query) };
-    return { total: count.get({ user_id })?.total ?? 0, rows: rows[sort].iterate(page) };
-  };
-}
+import { blockEnd, prepareStoreRuns, prepareTimeRanges } from "./time-runs.ts";
 
 function prepareRows(db: Database, columns: string) {
-  const readAll = prepareCountedList(db, "orders", columns, null);
-  // Prepared when they are used: few of the 31 sets of statuses are.
-  const lists = new Map<string, (query: OrderQuery) => ListRows>();
+  const rangesOf = prepareTimeRanges(db);
+  const lists = new Map<string, ReturnType<typeof prepareList>>();
 
-  function listFor({ user_id, status }: OrderQuery): typeof readAll {
-    const isAny = status === undefined || status.length === orderStatuses.length;
-    const statuses = isAny ? null : orderStatuses.filter((one) => status.includes(one));
-    return lists.getOrInsertComputed(`${user_id === undefined} ${statuses}`, () =>
-      user_id === undefined
-        ? prepareCountedList(db, "orders", columns, statuses)
-        : prepareRowsOfUser(db, columns, statuses),
-    );
+  function listFor(ofUser: boolean, given: readonly OrderStatus[]) {
+    const statuses = orderStatuses.filter((status) => given.includes(status));
+    const create = () => prepareList(db, columns, { table: "orders", ofUser, statuses });
+    return lists.getOrInsertComputed(`${ofUser} ${statuses}`, create);
   }
 
   return (query: OrderQuery): ListRows => {
     const { id, reference, user_id, status, created_from, created_to } = query;
-    const filters = { id, reference, user_id, status, created_from, created_to };
-    if (id !== undefined || reference !== undefined)
+    if (id !== undefined || reference !== undefined) {
+      const filters = { id, reference, user_id, status, created_from, created_to };
       return readFew(db, "orders", columns, filters, query);
-    if (created_from !== undefined || created_to !== undefined)
-      return readScanned(db, columns, query);
-    return (user_id === undefined && status === undefined ? readAll : listFor(query))(query);
+    }
+    const user = user_id === undefined ? {} : { user_id };
+    const read = listFor(user_id !== undefined, status ?? []);
+    if ((created_from ?? created_to) === undefined) return read(query, undefined, user);
+    // As text, before and after every time.
+    const [from, to] = [created_from ?? "", created_to ?? "~"];
+    // The orders of a user are few: it takes less time to compare them than to search runs.
+    return read(query, rangesOf(from, to, user_id === undefined), { ...user, from, to });
   };
 }
 
@@ -144,6 +88,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     )
     values (?1, ?2, ?3, ?4, ?5, 'pending', ?6, 1, ?7, ?7)
   `);
+  const storeRuns = prepareStoreRuns(db);
   return createRecordStore<Order, OrderQuery, OrderFields, OrderRow, OrderEdit>(context, {
     table: "orders",
     schema: Order,
@@ -151,8 +96,12 @@ export function createOrderStore(context: StoreContext): OrderStore {
     prepareRows,
     rowOf: orderRow,
     requireValid: prepareRequireValid(db),
-    insert: ({ user_id, currency, reference, items, total, metadata }, now) =>
-      insert.run(user_id, currency, reference, items, total, metadata, now),
+    insert({ user_id, currency, reference, items, total, metadata }, now) {
+      const changes = insert.run(user_id, currency, reference, items, total, metadata, now);
+      const id = Number(changes.lastInsertRowid);
+      if (id === blockEnd(id)) storeRuns(id);
+      return changes;
+    },
     update: prepareOrderUpdate(context),
   }).store;
 }

@@ -104,22 +104,6 @@ const plainConditions: Readonly<Record<string, string>> = {
   created_to: "+created_at < $created_to",
 };
 
-export type Filters = Readonly<
-  Record<string, string | number | readonly (string | number)[] | undefined>
->;
-
-/** @returns the conditions of a statement, and its values. The text is the same for the same filters */
-export function selectionOf(filters: Filters) {
-  const given = Object.entries(filters).filter(([, value]) => value !== undefined);
-  const conditions = given.map(([name]) => plainConditions[name] ?? `${name} = $${name}`);
-  const values = given.map(([name, value]) => [
-    name,
-    Array.isArray(value) ? JSON.stringify(value) : value,
-  ]);
-  const parameters: Record<string, string | number> = Object.fromEntries(values);
-  return { where: conditions.join(" and "), parameters };
-}
-
 /**
  * Reads the rows that match. At least one filter is on a unique column, so they are few.
  * @param columns of a `JsonRow`, the first of which is the id
@@ -129,16 +113,22 @@ export function readFew(
   db: Database,
   table: RecordTable,
   columns: string,
-  filters: Filters,
+  filters: Readonly<Record<string, string | number | readonly (string | number)[] | undefined>>,
   query: PageQuery,
 ): ListRows {
-  const { where, parameters } = selectionOf(filters);
+  const given = Object.entries(filters).filter(([, value]) => value !== undefined);
+  const conditions = given.map(([name]) => plainConditions[name] ?? `${name} = $${name}`);
+  // The text is the same for the same filters, and so is the statement.
   const statement = db.query<JsonRow, Record<string, string | number>>(`
     select ${columns}
     from ${table}
-    where ${where}
+    where ${conditions.join(" and ")}
   `);
-  const rows = statement.all(parameters);
+  const values = given.map(([name, value]) => [
+    name,
+    Array.isArray(value) ? JSON.stringify(value) : value,
+  ]);
+  const rows = statement.all(Object.fromEntries(values));
   return { total: rows.length, rows: rowsOfPage(rows, query) };
 }
 

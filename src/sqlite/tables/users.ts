@@ -2,7 +2,7 @@ import type { Database } from "bun:sqlite";
 import { emailKey } from "../../base/email.ts";
 import { fail } from "../../base/error.ts";
 import { User, type UserQuery, type UserRow, type UserStore, userRow } from "../../domain/user.ts";
-import { prepareCountedList } from "./count-index.ts";
+import { prepareList } from "./lists.ts";
 import {
   createRecordStore,
   type ListRows,
@@ -14,7 +14,7 @@ import {
 } from "./records.ts";
 
 function prepareRows(db: Database, columns: string) {
-  const readAll = prepareCountedList(db, "users", columns, null);
+  const readAll = prepareList(db, columns, { table: "users", ofUser: false, statuses: [] });
 
   return (query: UserQuery): ListRows => {
     const { id, reference, email } = query;

@@ -15,8 +15,9 @@ import {
 import { idGapProblem } from "../../domain/import-plan.ts";
 import type { RecordTable } from "../../domain/record.ts";
 import { levelBits, prepareLastId } from "../tables/count-index.ts";
+import { blockEnd, prepareStoreRuns } from "../tables/time-runs.ts";
 
-/** Maximum number of counts in memory before they are written. */
+/** Maximum number of counts and of blocks in memory before they are written. */
 const MAX_COUNTS = 10_000;
 
 type CountChange = Record<"level" | "bucket" | "ids", number> & { readonly list: string };
@@ -42,15 +43,23 @@ export function prepareBulkInsert(db: Database) {
     insert into buckets (list, level, bucket, ids)
     values ($list, $level, $bucket, $ids)
   `);
+  const storeRuns = prepareStoreRuns(db);
 
   return () => {
     const last = { users: lastId("users"), orders: lastId("orders") };
     const counts = new Map<string, CountChange>();
+    /** The ends of those with a new order, and of the one with the next id, which may be skipped. */
+    const blocks = new Set([blockEnd(last.orders + 1)]);
 
-    /** Writes the counts. Call it after the last row. */
+    /** Writes the counts, and the runs of full blocks. Call it after the last row. */
     function finish(): void {
       for (const change of counts.values()) if (add.run(change).changes === 0) create.run(change);
       counts.clear();
+      for (const end of blocks) {
+        if (end > last.orders) continue;
+        storeRuns(end);
+        blocks.delete(end);
+      }
     }
 
     /** Adds the ids from `first` to `end`, inclusive, to the counts of a list, or subtracts them. */
@@ -63,7 +72,7 @@ export function prepareBulkInsert(db: Database) {
           const key = `${list} ${level} ${bucket}`;
           const change = counts.getOrInsert(key, { list, level, bucket, ids: 0 });
           change.ids += sign * (next - at);
-          if (counts.size > MAX_COUNTS) finish();
+          if (counts.size + blocks.size > MAX_COUNTS) finish();
           at = next;
         }
       }
@@ -92,6 +101,7 @@ export function prepareBulkInsert(db: Database) {
           last[table] = Math.max(last[table], id);
           // A CHECK of the table rejects an unknown status.
           if (status !== "pending") count(String(status), id, id, 1);
+          if (table === "orders") blocks.add(blockEnd(id));
         }
         inserts.get(table)?.run(row);
       },

@@ -11,6 +11,7 @@ import { hadIoError, IO_ERROR, meaningOf } from "../file/errors.ts";
 import { readEntries } from "../file/migrate.ts";
 import { recordJson } from "../tables/columns.ts";
 import { type CountedList, levelBits, storedLists, tableOf } from "../tables/count-index.ts";
+import { findWrongRuns } from "../tables/time-runs.ts";
 
 type Find = (db: Database) => Iterable<string>;
 
@@ -210,6 +211,7 @@ const sections: readonly Section[] = [
   ["the references between rows", findOrphans],
   ["the last ids", findWrongSequences],
   ...storedLists.map((list): Section => [`the totals of ${list}`, findMiscounts(list)]),
+  ["the runs of orders", findWrongRuns],
   findMalformed("users", "metadata", "object"),
   findMalformed("orders", "items", "array"),
   findMalformed("orders", "metadata", "object"),

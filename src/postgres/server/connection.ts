@@ -126,7 +126,9 @@ export function selectWhere<Row>(
 ): Promise<readonly Row[]> {
   const given = Object.entries(filters).filter(([, value]) => value !== undefined);
   const conditions = given.map(([name, value], at) => {
-    const type = typeof (Array.isArray(value) ? value[0] : value) === "number" ? "bigint" : "text";
+    // An array without values is one of ids.
+    const sample = Array.isArray(value) ? (value[0] ?? 0) : value;
+    const type = typeof sample === "number" ? "bigint" : "text";
     if (typeof value === "object") return `${name} = any($${at + 1}::${type}[])`;
     return `${comparisons[name] ?? `${name} =`} $${at + 1}::${type}`;
   });

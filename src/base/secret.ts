@@ -16,12 +16,7 @@ export function readSettingFile(path: string): string {
   return readFileSync(path, "utf8");
 }
 
-/**
- * @param name of the variable or the flag that names the file
- * @param expected what the text is that matches the pattern, for a message that does not repeat it
- * @returns the text without its last line end
- * @throws {AppError} operator
- */
+/** @param name of its variable or flag. @returns the text without its line end. @throws {AppError} operator, not repeating it */
 export function readSecretFile(name: string, path: string, pattern: RegExp, expected: string) {
   try {
     const text = readSettingFile(path).replace(/\r?\n$/, "");

@@ -74,8 +74,8 @@ async function send(
     fail("unavailable", `Cannot ${task}: ${error instanceof AppError ? error.message : code}`);
   });
   const text = content.toString();
-  if (response.ok) return text;
-  const { status, headers } = response;
+  const { ok, status, headers } = response;
+  if (ok) return text;
   const [, reason = ""] = /"error":"([\w ,.:-]+)/.exec(text) ?? [];
   const message = `Cannot ${task}: status ${status} ${reason}`.trim();
   const cause = headers.get("retry-after");

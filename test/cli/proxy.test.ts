@@ -6,7 +6,7 @@ import { runProgram, startProgram } from "../support/program.ts";
 
 const program = [process.execPath, `${import.meta.dir}/../../src/main.ts`];
 
-test("only requests to the storage use a proxy, unless NO_PROXY excludes it", async () => {
+test("requests to the storage use a proxy, unless NO_PROXY excludes it, and those of health do not", async () => {
   using directory = makeDirectory();
   const seen = new Set<string>();
   using proxy = Bun.serve({

@@ -9,6 +9,7 @@ import { connect, connectAtRest, type DatabaseFile, WAL_LIMIT_BYTES } from "../f
 import { storageError, unavailableError } from "../file/errors.ts";
 import { sizeOf } from "../file/files.ts";
 import { createThread } from "../file/thread.ts";
+import { prepareTimeRanges } from "./time-runs.ts";
 
 /** After so many orders, which take 4 ms, the thread looks whether the store is closed. */
 const ORDERS_PER_TURN = 10_000;
@@ -18,11 +19,6 @@ type Task = Pick<DatabaseFile, "path" | "atRest"> & { readonly bounds: readonly 
 export type SumsRequest = Task | "close" | null;
 /** The text of the sums, or what a message can have of an error. */
 type Reply = string | Pick<AppError, "code" | "message" | "problems" | "cause">;
-
-/** @returns the ids of the orders of a period, and perhaps of others */
-function idRanges(_db: Database, _from: string, _to: string) {
-  return [{ first: 1, last: Number.MAX_SAFE_INTEGER }];
-}
 
 async function addUp(db: Database, bounds: readonly string[], isClosing: () => boolean) {
   type Row = Pick<Order, "created_at" | "currency" | "status" | "total" | "refunded">;
@@ -35,8 +31,8 @@ async function addUp(db: Database, bounds: readonly string[], isClosing: () => b
   const sums = new Map<string, IndexedSum>();
   let [at, count] = [0, 0];
   db.run("begin");
-  for (const range of idRanges(db, period.from, period.to)) {
-    for (const { created_at, ...order } of orders.iterate({ ...range, ...period })) {
+  for (const { first, last } of prepareTimeRanges(db)(period.from, period.to, true)) {
+    for (const { created_at, ...order } of orders.iterate({ first, last, ...period })) {
       // Most are in the interval of the order before.
       if (created_at < (bounds[at] ?? "") || created_at >= (bounds[at + 1] ?? ""))
         at = bounds.findLastIndex((bound) => bound <= created_at);

@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { fail } from "../../src/base/error.ts";
 import { openOutput } from "../../src/cli/system/streams.ts";
+import { orderStatuses } from "../../src/domain/order.ts";
 import { expectThrown } from "../support/expect-error.ts";
 import {
   failed,
@@ -20,13 +21,14 @@ async function makeFilled(users = 1, options?: Options): Promise<Harness> {
   return world;
 }
 
-test("export --from --to writes the records that were created in the period", async () => {
+test("export --from --to --status writes the records that were created in the period, in these statuses", async () => {
   using world = await makeFilled(1);
   const items = [{ sku: "A-1", quantity: 1, unit_price: 1 }];
   // An import without ids sorts them. Two of the three pages have records of the period.
   const timeOf = (at: number) => new Date(Date.UTC(2026, 9, 1, at % 1_500, at % 2)).toISOString();
   const orders = Array.from({ length: 3_000 }, (_, at) => ({
     ...{ user_id: 1, currency: "EUR", reference: `${at}`, items, created_at: timeOf(at) },
+    status: orderStatuses[at % 5],
   }));
   await world.feed(lines(orders), "import", "orders");
   const timesOf = async (...options: string[]) => {
@@ -46,6 +48,20 @@ test("export --from --to writes the records that were created in the period", as
   expect(await timesOf(...period)).toEqual(inPeriod);
   expect(await timesOf("--to", start)).toEqual(times.filter((time) => time < start));
   expect(await timesOf("--from", end)).toEqual(times.filter((time) => time >= end));
+  // The same time, and one that is between it and the next millisecond.
+  const instant = "2026-10-05T00:00:00.000000000Z";
+  expect(await timesOf("--from", instant, "--to", end)).toEqual(inPeriod);
+  const later = instant.replace("0Z", "1Z");
+  expect(await timesOf("--from", later, "--to", end)).toEqual(
+    inPeriod.filter((time) => time > start),
+  );
+  expect(await timesOf("--from", start, "--to", later)).toEqual([start]);
+  const { stdout } = await world.run("export", "orders", ...period, "--status", "paid,canceled");
+  const expected = orders.filter(
+    ({ created_at, status }) =>
+      inPeriod.includes(created_at) && ["paid", "canceled"].includes(`${status}`),
+  );
+  expect(parsedLines(stdout)).toMatchObject(expected);
   const csv = await world.run("export", "orders", "--format", "csv", ...period);
   const rows = csv.stdout.trimEnd().split("\n");
   expect([rows.length, csv.stderr]).toEqual([49, "Exported 48 orders\n"]);

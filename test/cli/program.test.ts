@@ -86,6 +86,8 @@ const usageErrors: [string, string | RegExp][] = [
   ["export users --format xml", /Allowed choices are ndjson, csv/],
   ["export users --from 2026-11-01", 'Invalid --from "2026-11-01": must be a time such as 2026-'],
   [`export users ${period}`, "--from must be before --to\n"],
+  ["export users --status paid", "--status is for orders only\n"],
+  ["export orders --status paid,lost", 'Invalid --status "paid,lost": must be one or more of pend'],
   ["backup", noBackup],
   ["backup a.db --directory d", noBackup],
   ["backup a.db --keep 2", "--keep needs --directory"],

@@ -64,6 +64,11 @@ test("App rejects requests and responses that do not exist", () => {
     // @ts-expect-error: ids are numbers, or text
     await api.users.get({ query: { id: ["1", "2"] } });
     await api.users.get({ query: { id: "1,2", reference: "K-1" } });
+    await api.orders.get({
+      query: { status: ["paid", "pending"], created_to: "2027-01-01T00:00:00Z" },
+    });
+    // @ts-expect-error: unknown status
+    await api.orders.get({ query: { status: ["lost"] } });
     await api.orders({ id: 1 }).patch({ user_id: 2, refunded: 500, reference: null });
     // @ts-expect-error: unknown method
     await api.orders({ id: 1 }).delete();

@@ -29,7 +29,7 @@ const fill = `
       when n <= ${DELIVERED} then 'delivered'
       when n <= ${RECORDS - PENDING} then 'paid'
       else 'pending'
-    end, format('{"x":"%s"}', repeat('x', 200)), 1, ${storedTime}, ${storedTime}
+    end, format('{"x":"%s"}', repeat('x', 200)), 1, to_char(timestamp '2026-01-01' + make_interval(mins => n), 'YYYY-MM-DD"T"HH24:MI:SS.000"Z"'), ${storedTime}
   from generate_series(1, ${RECORDS}) as n;
 `;
 
@@ -47,6 +47,13 @@ const filters: readonly Partial<OrderQuery>[] = [
   { user_id: SMALL_USER },
   { user_id: LARGE_USER, status: ["delivered"] },
   { user_id: LARGE_USER, status: ["pending"] },
+  { status: ["pending", "canceled"] },
+  { status: ["pending", "delivered"] },
+  { user_id: SMALL_USER, status: ["pending", "delivered"] },
+  // An hour, 50 orders of it, and those of a user.
+  { created_from: "2026-01-08T00:00:00.000Z", created_to: "2026-01-08T01:00:00.000Z" },
+  { created_to: "2026-01-01T01:00:00.000Z", status: ["delivered", "paid"] },
+  { created_from: "2026-01-02T00:00:00.000Z", user_id: SMALL_USER },
 ];
 const places = [
   { offset: 0 },

@@ -138,7 +138,7 @@ export function listChangesOf<const Code extends ErrorCode>(
       detail: {
         operationId: `listChangesOf${noun}`,
         summary: `List the changes of one ${noun.toLowerCase()}`,
-        description: "Those that are kept, also of a user who has been deleted.",
+        description: "Who changed which fields, and when. Changes stay when a user is deleted.",
         response: pageDoc(Change, one),
         errors,
       },

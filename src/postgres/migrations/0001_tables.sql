@@ -45,7 +45,7 @@ create table orders (
   status text collate "C" not null
     check (status in ('pending', 'paid', 'shipped', 'delivered', 'canceled')),
   version bigint not null check (version >= 1),
-  created_at text not null check (created_at like '____-__-__T__:__:__.___Z'),
+  created_at text collate "C" not null check (created_at like '____-__-__T__:__:__.___Z'),
   updated_at text not null check (updated_at like '____-__-__T__:__:__.___Z'),
   -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
   items text not null,
@@ -71,6 +71,9 @@ create index orders_canceled on orders (id) where status = 'canceled';
 
 -- The status is a key: of an included column, a page would read the row of each order of its user to compare it.
 create index orders_of_user on orders (user_id, id, status);
+
+-- Has what a list of a time compares and sorts by, so that it reads the rows of its page only.
+create index orders_created on orders (created_at, id, status);
 
 create table tokens (
   id bigserial primary key,

@@ -1,6 +1,6 @@
 /** Reads pages of lists with their exact totals, each with one statement, which small ones share. */
 import { fail, failField } from "../../base/error.ts";
-import { Order, type OrderStatus, orderStatuses } from "../../domain/order.ts";
+import { Order, type OrderQuery, type OrderStatus, orderStatuses } from "../../domain/order.ts";
 import {
   ALWAYS_FITTING,
   failPageTooLarge,
@@ -22,16 +22,18 @@ import type { StoreContext } from "../engine/context.ts";
 import type { Filters, Session, Value } from "../server/connection.ts";
 import { mayConcernOneItem } from "../server/errors.ts";
 import { recordJson } from "./columns.ts";
-import { totalOf } from "./outbox.ts";
+import { totalIn, totalOf } from "./outbox.ts";
 
 export interface List {
   readonly table: RecordTable;
   readonly ofUser: boolean;
   /**
    * Selects the orders in one status. It is a part of the text of the statement: if it were a parameter, PostgreSQL could
-   * not use its statistics, and would search all orders for a rare status.
+   * not use its statistics, and would search all orders for a rare status. With `some`, a parameter has several.
    */
-  readonly status: OrderStatus | null;
+  readonly status: OrderStatus | "some" | null;
+  /** Selects the orders that were created at a time, in `some` statuses. */
+  readonly isTimed?: boolean;
 }
 
 const sortOrders = {
@@ -44,15 +46,31 @@ interface Values {
   readonly after: string;
   readonly isCursor: string;
   readonly user: string;
+  readonly statuses: string;
+  readonly from?: string;
+  readonly to?: string;
   readonly offset: string | null;
   readonly maxBytes: number;
 }
 
-function totalQuery({ table, ofUser, status }: List, { user }: Values): string {
+function filtersOf({ ofUser, status, isTimed }: List, values: Partial<Values>): string[] {
+  const { user, statuses, from, to } = values;
+  const inStatus = status === "some" ? `status = any(${statuses})` : `status = '${status}'`;
+  return [
+    ...(ofUser ? [`user_id = ${user}`] : []),
+    ...(status === null ? [] : [inStatus]),
+    ...(isTimed ? [`created_at >= ${from}`, `created_at < ${to}`] : []),
+  ];
+}
+
+function totalQuery(list: List, values: Values): string {
+  const { table, ofUser, status, isTimed } = list;
+  if (isTimed) return "select pg_catalog.count(*) as total from matching";
   if (ofUser) {
-    return `select pg_catalog.count(*) as total from orders where user_id = ${user}${status === null ? "" : ` and status = '${status}'`}`;
+    return `select pg_catalog.count(*) as total from orders where ${filtersOf(list, values).join(" and ")}`;
   }
   if (table === "users") return totalOf("users");
+  if (status === "some") return totalIn(values.statuses);
   return totalOf(...(status === null ? orderStatuses : [status]));
 }
 
@@ -64,26 +82,50 @@ const longBytes = {
   orders: "pg_catalog.octet_length(items) + pg_catalog.octet_length(metadata)",
 };
 
+/** @returns rows in order. @param start a condition on the id. @param skip how many rows are skipped; `null` for none */
+function inOrder(
+  list: List,
+  sort: Sort,
+  values: Values,
+  columns: string,
+  start: string,
+  limit: string,
+  skip: string | null = null,
+): string {
+  const order = `order by id ${sortOrders[sort].direction} limit`;
+  const whole = skip === null ? limit : `${limit} offset ${skip}`;
+  const read = (filters: readonly string[], end: string) =>
+    `select ${columns} from ${list.table} where ${[start, ...filters].join(" and ")} ${order} ${end}`;
+  if (list.status !== "some" || list.ofUser) return read(filtersOf(list, values), whole);
+  // Each status has an index. PostgreSQL merges them, and does not read those that are not selected.
+  const parts = orderStatuses.map((status) => {
+    const filters = [`status = '${status}'`, `'${status}' = any(${values.statuses})`];
+    return `(${read(filters, skip === null ? limit : `${limit} + ${skip}`)})`;
+  });
+  return `select ${columns} from (${parts.join(" union all ")}) as part ${order} ${whole}`;
+}
+
 /** An offset is counted in an index alone, because PostgreSQL would read each row that it skips. */
 function foundRows(list: List, sort: Sort, values: Values): string {
-  const { table, ofUser, status } = list;
-  const { direction, isAfter } = sortOrders[sort];
-  const filters = [
-    ...(ofUser ? [`user_id = ${values.user}`] : []),
-    ...(status === null ? [] : [`status = '${status}'`]),
-  ];
-  const where = [`id ${isAfter} ${values.after}`, ...filters].join(" and ");
-  const firstOfPage = `
-    (select id from ${table} where ${where} order by id ${direction} limit 1 offset ${values.offset})
-  `;
-  const isOnPage = [`id ${isAfter}= ${firstOfPage}`, ...filters].join(" and ");
-  return `
-    select *
-    from ${table}
-    where ${values.offset === null ? where : isOnPage}
-    order by id ${direction}
-    limit ${values.limit}
-  `;
+  const { isAfter, direction } = sortOrders[sort];
+  const { limit, offset } = values;
+  const start = `id ${isAfter} ${values.after}`;
+  if (list.isTimed) {
+    const ids = `select id from matching where ${start} order by id ${direction} limit ${limit} offset ${offset}`;
+    return `select * from orders where id = any(array(${ids}))${list.ofUser ? ` and user_id = ${values.user}` : ""}`;
+  }
+  if (offset === null) return inOrder(list, sort, values, "*", start, limit);
+  const firstOfPage = inOrder(list, sort, values, "id", start, "1", offset);
+  return inOrder(list, sort, values, "*", `id ${isAfter}= (${firstOfPage})`, limit);
+}
+
+/**
+ * The ids of all orders of a time. Without `materialized`, PostgreSQL would read all orders by id up to the end of the page.
+ * The totals of these lists are not stored.
+ */
+function matchingIds(list: List, values: Values): string {
+  const where = filtersOf(list, values).join(" and ");
+  return `matching as materialized (select id from orders where ${where}),`;
 }
 
 /** @param isMeasured whether the page may be too large: if its long columns exceed `maxBytes`, no JSON is built */
@@ -98,7 +140,7 @@ function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean)
   const sizes = `select ${longBytes[table]} as bytes from ${ordered} ${limit}`;
   const isBuilt = `(select pg_catalog.sum(bytes) from (${sizes}) as size) <= ${maxBytes}`;
   return `
-    ${isMeasured ? `with found as materialized (${found})` : ""}
+    ${isMeasured ? `with ${list.isTimed ? matchingIds(list, values) : ""} found as materialized (${found})` : ""}
     select
       (${totalQuery(list, values)})::bigint as total,
       case
@@ -121,14 +163,15 @@ function sharedStatement(list: List, sort: Sort): string {
     after: `coalesce(requested.after, ${sortOrders[sort].start})`,
     isCursor: "requested.after is not null",
     user: "requested.user_id",
+    statuses: "requested.status",
     offset: null,
     maxBytes: LARGE_PAGE_BYTES,
   };
   return `
     select page.*
     from rows from (
-      pg_catalog.json_to_recordset($1::text::json) as ("limit" bigint, after bigint, user_id bigint)
-    ) with ordinality as requested ("limit", after, user_id, position)
+      pg_catalog.json_to_recordset($1::text::json) as ("limit" bigint, after bigint, user_id bigint, status text[])
+    ) with ordinality as requested ("limit", after, user_id, status, position)
     cross join lateral (${selectPage(list, sort, values, false)}) as page
     order by requested.position
   `;
@@ -144,7 +187,7 @@ interface PageRow {
 
 const MAX_PAGES = 16;
 
-type ListQuery = PageQuery & { readonly user_id?: number };
+type ListQuery = PageQuery & Pick<OrderQuery, "user_id" | "status" | "created_from" | "created_to">;
 
 export type ReadPage = (query: ListQuery, client?: string, memory?: PageMemory) => Promise<Page>;
 
@@ -167,10 +210,9 @@ function prepareShared({ db }: StoreContext, list: List, sort: Sort) {
   const { start } = sortOrders[sort];
   return createBatchQueue<{ query: ListQuery; client: string | undefined }, PageRow>({
     run(requested) {
-      const queries = requested.map(({ query: { limit, after, user_id } }) => ({
-        limit,
+      const queries = requested.map(({ query: { limit, after, user_id, status } }) => ({
+        ...{ limit, user_id, status },
         after: after === 0 ? start : after,
-        user_id,
       }));
       const read = (session: Session) => session.all<PageRow>(statement, JSON.stringify(queries));
       return db.run("list", read, { client: requested[0]?.client });
@@ -192,19 +234,25 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     "-id": prepareShared(context, list, "-id"),
   };
   const readLarge = (sort: Sort, ...[query, client, memory]: Parameters<ReadPage>) => {
-    const { limit, offset, after, user_id = null } = query;
-    const values: Value[] = [
-      limit,
-      after || sortOrders[sort].start,
-      ...(list.ofUser ? [user_id] : []),
-      ...(offset > 0 ? [offset] : []),
-    ];
-    const last = offset > 0 ? `$${values.length}` : null;
-    const names = { limit: "$1::bigint", after: "$2::bigint", user: "$3::bigint", offset: last };
+    const { limit, offset, after, user_id = null, created_from = "", created_to = "~" } = query;
+    const values: Value[] = [];
+    const parameter = (value: Value, type = "bigint") => `$${values.push(value)}::${type}`;
+    const isSome = list.status === "some";
+    const names = {
+      limit: parameter(limit),
+      after: parameter(after || sortOrders[sort].start),
+      user: list.ofUser ? parameter(user_id) : "",
+      statuses: isSome ? parameter(query.status ?? orderStatuses, "text[]") : "",
+      ...(list.isTimed && {
+        from: parameter(created_from, "text"),
+        to: parameter(created_to, "text"),
+      }),
+      offset: offset > 0 || list.isTimed ? parameter(offset) : null,
+    };
     const read = readWithin(memory, client, limit, async (session, maxBytes) => {
       const given = { ...names, isCursor: `${after !== undefined}`, maxBytes };
       // With several servers, the rows are fetched once.
-      const isMeasured = limit > ALWAYS_FITTING || maxOffsetOfAll !== null;
+      const isMeasured = limit > ALWAYS_FITTING || maxOffsetOfAll !== null || list.isTimed === true;
       const statement = selectPage(list, sort, given, isMeasured);
       const row = itemAt(await session.all<PageRow>(statement, ...values), 0);
       if (row.records !== null) return row;
@@ -223,7 +271,8 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       const range = { min: 0, max: maxOffset };
       failField("offset", "range", `must be at most ${most} on this database: use after`, range);
     }
-    const isSmall = maxOffsetOfAll === null && offset === 0 && limit <= ALWAYS_FITTING;
+    const isShared = maxOffsetOfAll === null && !list.isTimed;
+    const isSmall = isShared && offset === 0 && limit <= ALWAYS_FITTING;
     let row = isSmall ? await readSmall[sort]({ query, client }) : null;
     // Pages that share a statement are at most as large as a page that is always served.
     if (row === null || row.records === null) row = await readLarge(sort, query, client, memory);

@@ -13,7 +13,7 @@ import type { Session } from "../server/connection.ts";
 import type { Placement } from "../server/placement.ts";
 import { ownColumnTypes, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
-import { type List, prepareFew, prepareList, type ReadPage } from "./lists.ts";
+import { prepareFew, prepareList, type ReadPage } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
 import type { EditableTable } from "./record-writes.ts";
 import { type Rejection, taken } from "./rejections.ts";
@@ -58,12 +58,13 @@ export function createOrderStore(context: StoreContext): OrderStore {
   const listFew = prepareFew(context, (session, filters) =>
     placement.findOrders(session, columns, filters),
   );
-  function listFor({ user_id, status: [status] = [] }: OrderQuery): ReadPage {
-    const list: List = { table: "orders", ofUser: user_id !== undefined, status: status ?? null };
-    const name = `${list.ofUser} ${status}`;
-    const read = lists.get(name) ?? prepareList(context, list);
-    lists.set(name, read);
-    return read;
+  function listFor({ user_id, status = [], created_from, created_to }: OrderQuery): ReadPage {
+    const isTimed = (created_from ?? created_to) !== undefined;
+    const inStatus = isTimed || status.length > 1 ? "some" : (status[0] ?? null);
+    const ofUser = user_id !== undefined;
+    return lists.getOrInsertComputed(`${ofUser} ${inStatus} ${isTimed}`, () =>
+      prepareList(context, { table: "orders", ofUser, status: inStatus, isTimed }),
+    );
   }
 
   const rejections = [
@@ -95,10 +96,9 @@ export function createOrderStore(context: StoreContext): OrderStore {
     async list(query, client, memory) {
       const { id, reference, user_id, status, created_from, created_to } = query;
       const filters = { id, reference, user_id, status, created_from, created_to };
-      const isFew = id !== undefined || reference !== undefined;
-      return isFew || (created_from ?? created_to) !== undefined || (status?.length ?? 0) > 1
-        ? listFew(filters, query, client, memory)
-        : listFor(query)(query, client, memory);
+      return id === undefined && reference === undefined
+        ? listFor(query)(query, client, memory)
+        : listFew(filters, query, client, memory);
     },
 
     get,

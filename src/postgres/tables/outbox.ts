@@ -60,25 +60,44 @@ export type Total = "users" | OrderStatus;
 /** In the order of `change_feed.totals`. */
 export const totals: readonly Total[] = ["users", ...orderStatuses];
 
+/** @param isIn returns a condition: the orders of a status are counted. @param status an expression of its code */
+function addedIf(isIn: (status: string) => string): string {
+  const added = (status: string) => `coalesce((${isIn(status)})::integer, 0)`;
+  return `${added("status")} - ${added("status_before")}`;
+}
+
 function addedTo(parts: readonly Total[]): string {
   if (parts.includes("users")) {
     const [created, deleted] = [changeCodeOf("user.created"), changeCodeOf("user.deleted")];
     return `(type = ${created})::integer - (type = ${deleted})::integer`;
   }
   const codes = parts.map((total) => totals.indexOf(total)).join(", ");
-  const isIn = (status: string) => `coalesce((${status} in (${codes}))::integer, 0)`;
-  return `${isIn("status")} - ${isIn("status_before")}`;
+  return addedIf((status) => `${status} in (${codes})`);
 }
 
-/** @returns a query for the users or these orders now, `total`: those after the last numbered change, and the outbox */
-export function totalOf(...parts: readonly Total[]): string {
-  const counted = parts.map((total) => `totals[${totals.indexOf(total) + 1}]`).join(" + ");
+/** @param counted those after the last numbered change. @param added by a change of the outbox */
+function totalWith(counted: string, added: string): string {
   const sums = whenUnnumbered("state").map(
     (condition) =>
-      `(select coalesce(pg_catalog.sum(${addedTo(parts)}), 0) from change_outbox where ${condition})`,
+      `(select coalesce(pg_catalog.sum(${added}), 0) from change_outbox where ${condition})`,
   );
   return `
     select ${counted} + ${sums.join(" + ")} as total
     from (select * from change_feed order by xid desc limit 1) as state
   `;
+}
+
+/** @returns a query for the users or these orders now, `total` */
+export function totalOf(...parts: readonly Total[]): string {
+  const counted = parts.map((total) => `totals[${totals.indexOf(total) + 1}]`).join(" + ");
+  return totalWith(counted, addedTo(parts));
+}
+
+/** As `totalOf`. @param statuses an expression, an array of them */
+export function totalIn(statuses: string): string {
+  const counted = orderStatuses.map(
+    (status, at) => `case when '${status}' = any(${statuses}) then totals[${at + 2}] else 0 end`,
+  );
+  const isIn = (status: string) => `(${arrayOf(orderStatuses)})[${status}] = any(${statuses})`;
+  return totalWith(counted.join(" + "), addedIf(isIn));
 }

@@ -20,23 +20,20 @@ export function exactUtcOf(text: string): string | null {
   return isTime(utc) ? utc.replace("Z", `${digits.slice(3)}Z`) : null;
 }
 
-/** @returns the time in UTC with milliseconds, rounded down; `null` if the text has no offset, or is no time that exists */
-export function utcOf(text: string): string | null {
-  const exact = exactUtcOf(text);
-  return exact && `${exact.slice(0, 23)}Z`;
-}
-
 /** @returns the first time with milliseconds that is not before this one. @param exact as of {@link exactUtcOf} */
 export function roundUp(exact: string): string {
   const ms = Date.parse(`${exact.slice(0, 23)}Z`);
   return new Date(Math.min(exact.endsWith("000000Z") ? ms : ms + 1, LAST_MS)).toISOString();
 }
 
-/** @returns the record with its times in UTC with milliseconds. Other text is unchanged */
+/** @returns the record with its times in UTC with milliseconds, rounded down. Other text is unchanged */
 export function withUtcTimes(record: unknown): unknown {
   return ["created_at", "updated_at"].reduce((converted, field) => {
     const time = hasMember(converted, field) ? converted[field] : null;
     if (typeof time !== "string" || isTime(time)) return converted;
-    return { ...(converted as object), [field]: utcOf(time) ?? time };
+    const exact = exactUtcOf(time);
+    return exact === null
+      ? converted
+      : { ...(converted as object), [field]: `${exact.slice(0, 23)}Z` };
   }, record);
 }

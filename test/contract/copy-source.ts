@@ -37,7 +37,13 @@ export function copySourceContract(open: Open): void {
       expect(await rowsOf(snapshot, "users")).toEqual([row]);
       const [change, ...others] = await rowsOf(snapshot, "changes");
       expect(others).toHaveLength(3);
-      const made = { version: 1, created_at: Date.parse(time), token: null, status: null, fields: null };
+      const made = {
+        version: 1,
+        created_at: Date.parse(time),
+        token: null,
+        status: null,
+        fields: null,
+      };
       expect(change).toEqual({ id: 1, type: 1, record_id: user.id, ...made });
       const orders = await rowsOf(snapshot, "orders");
       expect(orders.map((order) => [order["id"], order["total"]])).toEqual([[id, 100]]);

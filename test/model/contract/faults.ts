@@ -107,7 +107,10 @@ export const faults: Readonly<Record<string, Fault>> = {
   "a change names other fields": onChange("fields = fields % 127 + 1", "new.fields is not null"),
   "the history of an order is that of a user": {
     store: ({ changes }) => ({
-      changes: { ...changes, listOf: (query, ...rest) => changes.listOf({ ...query, table: "users" }, ...rest) },
+      changes: {
+        ...changes,
+        listOf: (query, ...rest) => changes.listOf({ ...query, table: "users" }, ...rest),
+      },
     }),
   },
   "a deletion is an update": onChange("type = 2", "new.type = 3"),

@@ -58,7 +58,6 @@ function createQueues(connections: number) {
     running: { read: 0, list: 0, write: 0, background: 0 },
     /** Of all kinds, in the order of their arrival. */
     waiting: new Set<Work>(),
-    /** The last one of each client. */
     turns: new Map<string, number>(),
     /** That of the list that began last: a client gets none before it. */
     turn: 0,

@@ -135,7 +135,6 @@ export function createContext(options: ArchiverOptions) {
     walPin: database.pinWal(),
     progress: database.openProgress(),
     settledMs: createSettledClock(machine.nowMs, machine.monotonicMs),
-    /** Ticket of the last counted commit. */
     lastTicket: 0,
     isStarted: false,
     /** When an unexpected error last ended a generation, and until when no other one begins, by the monotonic clock. */

@@ -63,7 +63,6 @@ export function openFile(path: string, mayBeAtRest: boolean) {
   if (!atRest) requireOwnNeighbours(path);
   return {
     path,
-    /** Whether the database is read without locks. */
     atRest,
     connect: () => (atRest ? connectAtRest(path) : connect(path)),
     /**

@@ -68,14 +68,12 @@ function beginLog({ machine, log }: FollowOptions, generation: Generation, numbe
     /** Where the log ends; `null` until that was read. */
     ended: null as Seal | null,
     observe: createStillness(machine),
-    /** The last segment that a heartbeat has confirmed. */
     confirmed: 0,
     /** An empty slot ahead, and when the look at it began; `null` if none is known. */
     empty: null as { readonly number: number; readonly lookedMs: number } | null,
     isLooking: false,
     /** Looks at those who have begun anew after the end; `null` unless one has. */
     lookAtAnew: null as LookAtAnew | null,
-    /** Whether this server has decided to end it. */
     isTakingOver: false,
   };
 }

@@ -98,7 +98,6 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
   let isSuperseded = false;
   let disposal: Promise<void> | null = null;
   const writes = createWriteState();
-  /** Whether the database is a copy, and this server may not write. */
   let isCopy = false;
   let freshMs = Number.NEGATIVE_INFINITY;
   let hasAll = false;

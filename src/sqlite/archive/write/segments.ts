@@ -68,7 +68,6 @@ export async function createGenerationWriter(archive: ArchiveContext, beginning:
     /** When this server began the newest base, `null` if another did; and the last one because the clock was ahead. */
     begunMs: null as number | null,
     clockBaseMs: Number.NEGATIVE_INFINITY,
-    /** When what has expired was deleted. */
     deletedMs: Number.NEGATIVE_INFINITY,
   };
 }

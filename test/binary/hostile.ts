@@ -12,7 +12,7 @@ import { skipTraced } from "./strace.ts";
 
 const MAX_BYTES = 300e6;
 /** A command that runs for longer does not end. On a busy machine it has more time. */
-const MAX_MS = 30_000;
+const MAX_MS = 60_000;
 
 /** What a terminal would obey. */
 export const escapes = "\x1b]0;owned\x07\x1b[2J\r\u009b31m\u202e";

@@ -22,7 +22,7 @@ test("GET /openapi.json returns the document with and without a token", async ()
 });
 
 /** The reference and its assets, which are not part of the API. */
-const FILE_OF_PAGE = /^\/api\/v1\/docs\b/;
+const FILE_OF_PAGE = /^\/api\/v1\/(docs|browse)\b/;
 
 test("the paths of the document are exactly the routes of the app", () => {
   const real = allRoutes()

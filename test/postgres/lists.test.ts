@@ -76,8 +76,11 @@ test("pages read about their own rows, whatever the filter, the order, the limit
     const { limit, offset } = query;
     const most = (offset === 0 ? MAX_PAGES_AT_START : MAX_PAGES) + (limit > 50 ? 2 : 1) * limit;
     expect(sent).toHaveLength(filters.length + 1);
-    for (const { statement, values } of sent.splice(0))
-      await expectPages(opened, most, statement, values);
+    for (const { statement, values } of sent.splice(0)) {
+      // A range of times reads all orders of the user.
+      const factor = statement.includes("created_at >=") ? 2 : 1;
+      await expectPages(opened, factor * most, statement, values);
+    }
   }
 });
 

@@ -40,6 +40,7 @@ test("pages are read from an index without a sort when they begin after an id", 
     plans.add(`${conditions.trim()}: ${steps.map(({ detail }) => detail).join("; ")}`);
   }
   expect([...plans].sort()).toEqual([
+    "(type > 3) = +$isOrder and record_id = +$id and id <= $last and id > $start: SEARCH changes USING INDEX changes_by_record (<expr>=? AND record_id=? AND rowid>? AND rowid<?)",
     `+status in ('paid') and created_at >= +$from and created_at < +$to and ${ofIds("orders")}`,
     `+status in ('paid', 'shipped') and created_at >= +$from and created_at < +$to and ${ofIds("orders")}`,
     `created_at >= +$from and created_at < +$to and ${ofIds("orders")}`,

@@ -22,7 +22,7 @@ test("reads name their client to the store", () => {
   const reads = { list: read, get: read };
   const store = { users: reads, orders: reads, changes: { listOf: read } };
   for (const { method, path, hooks } of routesOf(allRoutes())) {
-    if (method !== "GET" || !/\/(users|orders)(\/:id)?$/.test(path)) continue;
+    if (method !== "GET" || !/\/(users|orders)(\/:id(\/changes)?)?$/.test(path)) continue;
     const head = { status: 200, headers: {} };
     const request = new Request(`http://localhost${path}`);
     const call = { request, head, params: { id: 1 }, query: {}, token: { hash: "a" } };

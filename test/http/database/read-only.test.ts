@@ -6,14 +6,7 @@ import { operations } from "../exercise.ts";
 import { expectError, newOrder, newUser, stored } from "../make.ts";
 import { startReplica, startServer, type TestServer } from "../server.ts";
 
-const reads = [
-  "/users",
-  "/users/1",
-  "/orders",
-  "/orders?user_id=1&status=pending",
-  "/orders/1/changes",
-  "/changes",
-];
+const reads = ["/users", "/users/1", "/orders", "/orders?user_id=1&status=pending", "/changes"];
 const readAll = (on: TestServer) => stored(on, ...reads);
 
 /** @returns all rows of the database */

@@ -142,7 +142,12 @@ export function judge(
   if (newIds[0] <= state.lastIds[table]) return `the id ${newIds[0]} was given before`;
   const columns = Object.keys((table === "users" ? User : Order).properties);
   const records = new Map<number, Row>();
-  const expected = inOrder(made).map(({ given, target, whole, after, result }) => {
+  const hasIds = call.lines.some(({ id }) => id !== undefined);
+  const byTime = ({ whole: one }: Line, { whole: other }: Line) =>
+    Number(one.created_at > other.created_at) - Number(one.created_at < other.created_at);
+  // New orders get their ids by time, if none has one.
+  const planned = table === "users" || hasIds ? made : made.toSorted(byTime);
+  const expected = inOrder(planned).map(({ given, target, whole, after, result }) => {
     const row: Row =
       result === "created"
         ? { ...whole, id: given.id ?? newIds.shift() ?? 0 }

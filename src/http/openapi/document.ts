@@ -137,7 +137,8 @@ function createOperation(components: Components) {
     return Object.entries(properties).map(([name, property]) => {
       const { description, ...value } = property;
       const list = value["type"] === "array" && { style: "form", explode: false };
-      const needed = required.includes(name) && { required: true };
+      const isNeeded = required.includes(name) && property["default"] === undefined;
+      const needed = isNeeded && { required: true };
       const schema = schemaOf(value, "request");
       return { name, in: place, description, schema, ...needed, ...more, ...list };
     });

@@ -52,7 +52,7 @@ export function changesContract(open: Open): void {
     const check = async () => {
       if ((await list(it.store)).last > 0) woken.resolve();
     };
-    using _first = it.store.changes.subscribe(() => void check());
+    using _first = it.store.changes.subscribe(() => void check().catch(woken.reject));
     let calls = 0;
     const count = () => {
       calls += 1;

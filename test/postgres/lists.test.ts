@@ -50,9 +50,10 @@ const filters: readonly Partial<OrderQuery>[] = [
   { status: ["pending", "canceled"] },
   { status: ["pending", "delivered"] },
   { user_id: SMALL_USER, status: ["pending", "delivered"] },
-  // An hour.
+  // An hour, 50 orders of it, and those of a user.
   { created_from: "2026-01-08T00:00:00.000Z", created_to: "2026-01-08T01:00:00.000Z" },
   { created_to: "2026-01-01T01:00:00.000Z", status: ["delivered", "paid"] },
+  { created_from: "2026-01-08T00:00:00.000Z", user_id: SMALL_USER },
 ];
 const places = [
   { offset: 0 },
@@ -75,11 +76,8 @@ test("pages read about their own rows, whatever the filter, the order, the limit
     const { limit, offset } = query;
     const most = (offset === 0 ? MAX_PAGES_AT_START : MAX_PAGES) + (limit > 50 ? 2 : 1) * limit;
     expect(sent).toHaveLength(filters.length + 1);
-    for (const { statement, values } of sent.splice(0)) {
-      // A range of times reads all that matches.
-      const factor = statement.includes("created_at >=") ? 2 : 1;
-      await expectPages(opened, factor * most, statement, values);
-    }
+    for (const { statement, values } of sent.splice(0))
+      await expectPages(opened, most, statement, values);
   }
 });
 

@@ -32,7 +32,7 @@ export interface List {
    * not use its statistics, and would search all orders for a rare status. With `some`, a parameter has several.
    */
   readonly status: OrderStatus | "some" | null;
-  /** Selects the orders that were created at a time, in `some` statuses. */
+  /** Selects the orders that were created in a period, in `some` statuses. */
   readonly isTimed?: boolean;
 }
 
@@ -56,19 +56,20 @@ interface Values {
 function filtersOf({ ofUser, status, isTimed }: List, values: Partial<Values>): string[] {
   const { user, statuses, from, to } = values;
   const inStatus = status === "some" ? `status = any(${statuses})` : `status = '${status}'`;
+  // `is true` hides the period from its index: a user has few orders, and a period may have most.
+  const isInPeriod = `(created_at >= ${from} and created_at < ${to})${ofUser ? " is true" : ""}`;
   return [
     ...(ofUser ? [`user_id = ${user}`] : []),
     ...(status === null ? [] : [inStatus]),
-    ...(isTimed ? [`created_at >= ${from}`, `created_at < ${to}`] : []),
+    ...(isTimed ? [isInPeriod] : []),
   ];
 }
 
 function totalQuery(list: List, values: Values): string {
   const { table, ofUser, status, isTimed } = list;
   if (isTimed) return "select pg_catalog.count(*) as total from matching";
-  if (ofUser) {
-    return `select pg_catalog.count(*) as total from orders where ${filtersOf(list, values).join(" and ")}`;
-  }
+  const where = filtersOf(list, values).join(" and ");
+  if (ofUser) return `select pg_catalog.count(*) as total from orders where ${where}`;
   if (table === "users") return totalOf("users");
   if (status === "some") return totalIn(values.statuses);
   return totalOf(...(status === null ? orderStatuses : [status]));
@@ -119,15 +120,6 @@ function foundRows(list: List, sort: Sort, values: Values): string {
   return inOrder(list, sort, values, "*", `id ${isAfter}= (${firstOfPage})`, limit);
 }
 
-/**
- * The ids of all orders of a time. Without `materialized`, PostgreSQL would read all orders by id up to the end of the page.
- * The totals of these lists are not stored.
- */
-function matchingIds(list: List, values: Values): string {
-  const where = filtersOf(list, values).join(" and ");
-  return `matching as materialized (select id from orders where ${where}),`;
-}
-
 /** @param isMeasured whether the page may be too large: if its long columns exceed `maxBytes`, no JSON is built */
 function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean): string {
   const { table } = list;
@@ -139,8 +131,11 @@ function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean)
   const hasNext = `${values.isCursor} and (select id from ${ordered} 1 offset ${limit}) is not null`;
   const sizes = `select ${longBytes[table]} as bytes from ${ordered} ${limit}`;
   const isBuilt = `(select pg_catalog.sum(bytes) from (${sizes}) as size) <= ${maxBytes}`;
+  // For the total and the page. In one query with the page, PostgreSQL would read all orders by id until its end.
+  const ids = `select id from orders where ${filtersOf(list, values).join(" and ")}`;
+  const matching = list.isTimed ? `matching as materialized (${ids}),` : "";
   return `
-    ${isMeasured ? `with ${list.isTimed ? matchingIds(list, values) : ""} found as materialized (${found})` : ""}
+    ${isMeasured ? `with ${matching} found as materialized (${found})` : ""}
     select
       (${totalQuery(list, values)})::bigint as total,
       case

@@ -5,8 +5,8 @@ import { changeBeat, mutants, withoutProgress } from "./mutants.ts";
 import { describePlan, kinds, makePlan, type Plan, type PlannedEvent, shrink } from "./plan.ts";
 import { simulate } from "./simulate.ts";
 
-const HISTORIES = Number(Bun.env["ARCHIVE_HISTORIES"] ?? (isLong ? 500 : 25));
-const isSearch = HISTORIES > 500;
+const HISTORIES = Number(Bun.env["ARCHIVE_HISTORIES"] ?? (isLong ? 150 : 25));
+const isSearch = HISTORIES > 150;
 
 /** The first seeds that are known to break a rule with each planted fault, if it is not the first one. */
 const SEEDS: Readonly<Record<string, number>> = {

@@ -12,7 +12,7 @@ import { isLong } from "../support/long.ts";
 import { canKillNodes, killNode, recoverOften, startNode } from "./citus-nodes.ts";
 import { possible } from "./pair.ts";
 
-const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong ? 3 : 1));
+const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong ? 2 : 1));
 const OUTAGE_MS = 200;
 
 /** Some, so that transactions of one process are interrupted while those of another go on. */
@@ -64,7 +64,7 @@ test.if(againstBinary && againstCitus && canKillNodes)(
   "histories keep all promises while nodes of Citus are killed",
   async () => {
     let turn = 0;
-    await playHistories(isLong ? 2 : 1, async () => {
+    await playHistories(1, async () => {
       const database = await takeCitusDatabase();
       await runOn(database, ...recoverOften);
       async function killDatabase(): Promise<void> {

@@ -3,7 +3,7 @@ import { test } from "bun:test";
 import { playHistories } from "../../model/contract/server-port.ts";
 import { isLong } from "../../support/long.ts";
 
-const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong ? 4 : 1));
+const HISTORIES = Number(Bun.env["CONTRACT_HISTORIES"] ?? (isLong ? 2 : 1));
 
 test(
   "histories of requests at the same time, and of servers that are killed, keep all promises",

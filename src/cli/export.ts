@@ -3,38 +3,27 @@ import { CHECKSUM_SUFFIX, formatChecksum } from "../base/checksum.ts";
 import { AppError, fail } from "../base/error.ts";
 import { yieldToEventLoop } from "../base/event-loop.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
-import { invalidValue, readTime } from "../domain/config.ts";
+import { invalidValue } from "../domain/config.ts";
 import { isOrderStatus, Order, orderStatuses } from "../domain/order.ts";
 import { ALWAYS_FITTING, type Page, type PageQuery } from "../domain/page.ts";
 import type { RecordTable } from "../domain/record.ts";
-import { roundUp } from "../domain/time.ts";
 import { User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
 import { csvFormatter } from "./files/csv.ts";
 import { type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
 import { formatNdjson } from "./files/ndjson.ts";
+import { type Period, readPeriod } from "./period.ts";
 import { type CommandSystem, withStore } from "./system/system.ts";
 
 const PAGE_SIZE = 1000;
 
 const schemas = { users: User, orders: Order };
 
-export interface ExportOptions {
+export interface ExportOptions extends Period {
   readonly format?: FileFormat;
   readonly output?: string;
   readonly force?: boolean;
-  readonly from?: string;
-  readonly to?: string;
   readonly status?: string;
-}
-
-function readPeriod({ from, to }: ExportOptions) {
-  const start = from === undefined ? null : readTime("--from", from);
-  const end = to === undefined ? null : readTime("--to", to);
-  if (start !== null && end !== null && start >= end) fail("usage", "--from must be before --to");
-  const [first, last] = [start && roundUp(start), end && roundUp(end)];
-  return ({ created_at }: User | Order) =>
-    (first === null || created_at >= first) && (last === null || created_at < last);
 }
 
 function readStatuses(table: RecordTable, { status }: ExportOptions) {
@@ -91,7 +80,7 @@ export async function exportTable(
   { output: file, force = false, ...options }: ExportOptions,
 ): Promise<void> {
   const path = streamPath(file);
-  const isInPeriod = readPeriod(options);
+  const { start, end } = readPeriod(options);
   const isInStatus = readStatuses(table, options);
   const isCsv = formatFor(options.format, path) === "csv";
   const formatter = isCsv
@@ -112,7 +101,9 @@ export async function exportTable(
     };
     write(formatter.header);
     for await (const records of readRecords<User | Order>(store[table].list)) {
-      const exported = records.filter((record) => isInPeriod(record) && isInStatus(record));
+      const exported = records.filter(
+        (record) => record.created_at >= start && record.created_at < end && isInStatus(record),
+      );
       write(formatter.formatRecords(exported));
       count += exported.length;
     }

@@ -1,13 +1,10 @@
 import { AppError, fail } from "../base/error.ts";
-import { readTime } from "../domain/config.ts";
 import { boundsOf, OrderSum, type SumsQuery } from "../domain/sums.ts";
-import { roundUp } from "../domain/time.ts";
 import { csvFormatter } from "./files/csv.ts";
+import { type Period, readPeriod } from "./period.ts";
 import { type CommandSystem, withStore } from "./system/system.ts";
 
-interface SumsOptions extends Pick<SumsQuery, "interval"> {
-  readonly from: string;
-  readonly to: string;
+interface SumsOptions extends Required<Period>, Pick<SumsQuery, "interval"> {
   readonly timeZone: string;
 }
 
@@ -20,15 +17,8 @@ const flags: Readonly<Record<string, string>> = {
 /** A server may be running. @throws {AppError} usage as `boundsOf` and `sumsText`, naming the flag */
 export async function printSums(system: CommandSystem, options: SumsOptions): Promise<void> {
   const { interval, timeZone } = options;
-  const from = readTime("--from", options.from);
-  const to = readTime("--to", options.to);
-  if (from >= to) fail("usage", "--from must be before --to");
-  const query = {
-    created_from: roundUp(from),
-    created_to: roundUp(to),
-    interval,
-    time_zone: timeZone,
-  };
+  const { start, end } = readPeriod(options);
+  const query = { created_from: start, created_to: end, interval, time_zone: timeZone };
   try {
     const bounds = boundsOf(query);
     const text = await withStore(system, { mode: "read" }, (store) => store.sumOrders(bounds));

@@ -127,7 +127,7 @@ test("deliver needs its position, creates it with --start, and is the only proce
   expect(again).toEqual(cannot("it exists; leave out --start"));
 });
 
-test("deliver moves its position past changes of other types, and steps over the next one when it is told to", async () => {
+test("deliver moves its position past changes of other types, and skips the next one with --skip", async () => {
   await using world = await openWorld(4, ({ data }) => (data.id === 5 ? 500 : 204));
   const running = world.begin("--start", "0", "--types", "order.created", "user.deleted");
   while ((await world.position().catch(() => "")) !== "4") await Bun.sleep(1);

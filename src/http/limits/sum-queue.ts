@@ -4,11 +4,11 @@ import type { ClientId } from "../../domain/token.ts";
 import { createShares } from "./memory.ts";
 
 /** One that runs, and two that wait. So a token, which has at most half of the places, has one. */
-const MAX_SUMS = 3;
+const MAX_PLACES = 3;
 
 export function createSumQueue() {
   const places = createShares(
-    MAX_SUMS,
+    MAX_PLACES,
     "too many sums are in progress, or another one of this token",
   );
   let last: Promise<unknown> = Promise.resolve();

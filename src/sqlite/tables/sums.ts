@@ -45,7 +45,7 @@ async function addUp(db: Database, bounds: readonly string[], isClosing: () => b
       count += 1;
       if (count % ORDERS_PER_TURN === 0) await yieldToEventLoop();
       if (isClosing()) fail("unavailable", "the store is closed");
-      if (sums.size > MAX_SUMS) break;
+      if (sums.size > MAX_SUMS) return [...sums.values()];
     }
   }
   return [...sums.values()];

@@ -98,26 +98,44 @@ export function prepareList(db: Database, columns: string, list: List) {
     return { first, last: end, skip: countRows(found.first, end) - 1 - found.skip };
   }
 
+  /** @returns at most `limit` rows of a range, without the first `skip` ones of its `rows` in the order of the page */
+  function read(
+    range: IdRange,
+    rows: number,
+    skip: number,
+    limit: number,
+    query: PageQuery,
+    values: Values,
+  ) {
+    const isDown = query.sort === "-id";
+    const start = startOf(range, rows, skip, isDown);
+    const first = Math.max(start.first, isDown ? 0 : (query.after ?? 0) + 1);
+    const last = Math.min(start.last, isDown ? maxId(query) : start.last);
+    const statement = (range.isExact ? exact : timed)[isDown ? "descending" : "ascending"];
+    if (first > last) return [];
+    return statement.iterate({ ...values, first, last, skip: start.skip, limit });
+  }
+
   /** @param ranges ascending */
   return (query: PageQuery, ranges = allIds, values: Values = {}): ListRows => {
-    const { offset, after = 0, sort } = query;
-    const isDown = sort === "-id";
+    const [only = { first: 1, last: 0, isExact: true }] = ranges;
+    if (ranges.length <= 1) {
+      const total = count(only, values);
+      const isPast = query.offset >= total;
+      const rows = isPast ? [] : read(only, total, query.offset, rowsToRead(query), query, values);
+      return { total, rows };
+    }
     const counted = ranges.map((range) => ({ range, rows: count(range, values) }));
 
-    function* read(): Generator<JsonRow> {
-      let skip = offset;
+    function* readAll(): Generator<JsonRow> {
+      let skip = query.offset;
       let limit = rowsToRead(query);
-      for (const { range, rows } of isDown ? counted.toReversed() : counted) {
+      for (const { range, rows } of query.sort === "-id" ? counted.toReversed() : counted) {
         if (skip >= rows) {
           skip -= rows;
           continue;
         }
-        const start = startOf(range, rows, skip, isDown);
-        const first = Math.max(start.first, isDown ? 0 : after + 1);
-        const last = Math.min(start.last, isDown ? maxId(query) : start.last);
-        if (first > last) continue;
-        const statement = (range.isExact ? exact : timed)[isDown ? "descending" : "ascending"];
-        for (const row of statement.iterate({ ...values, ...start, first, last, limit })) {
+        for (const row of read(range, rows, skip, limit, query, values)) {
           yield row;
           limit -= 1;
         }
@@ -126,6 +144,6 @@ export function prepareList(db: Database, columns: string, list: List) {
       }
     }
 
-    return { total: counted.reduce((sum, { rows }) => sum + rows, 0), rows: read() };
+    return { total: counted.reduce((sum, { rows }) => sum + rows, 0), rows: readAll() };
   };
 }

@@ -4,6 +4,7 @@ import { createWaitingClients } from "../../src/http/limits/waiting-clients.ts";
 
 const never = new AbortController().signal;
 const drain = { signal: never };
+const valid = () => {};
 
 /** Tells its listeners of a change when the test says so. */
 function makeFeed() {
@@ -23,8 +24,8 @@ test("a client learns of a change that came before it waited, and then waits for
   const feed = makeFeed();
   using client = createWaitingClients(feed.subscribe, drain).begin("a", 60, never);
   feed.change();
-  expect(await client.next()).toBe(true);
-  const next = client.next();
+  expect(await client.next(valid)).toBe(true);
+  const next = client.next(valid);
   await Bun.sleep(0);
   expect(Bun.peek.status(next)).toBe("pending");
   feed.change();
@@ -36,7 +37,7 @@ test.each([
   ["its request is aborted", never, AbortSignal.abort()],
 ])("a client does not wait when %s", async (_when, signal, ofRequest) => {
   using client = createWaitingClients(makeFeed().subscribe, { signal }).begin("a", 60, ofRequest);
-  expect(await client.next()).toBe(false);
+  expect(await client.next(valid)).toBe(false);
 });
 
 test("clients continue in few turns when their page is the same and sent quickly, or the server shuts down", async () => {
@@ -52,7 +53,7 @@ test("clients continue in few turns when their page is the same and sent quickly
   }
   async function wait(name: string): Promise<number | false> {
     using client = waiting.begin(name, 60, never);
-    if (!(await client.next())) return false;
+    if (!(await client.next(valid))) return false;
     const { page } = await waiting.share(name, "page", make);
     timeMs += sendingMs;
     return page;
@@ -65,4 +66,24 @@ test("clients continue in few turns when their page is the same and sent quickly
     for (; Bun.peek.status(clients) === "pending"; turns += 1) await yieldToEventLoop();
     expect([turns < 9, ...new Set(await clients)]).toEqual([sendingMs === 0, ...received]);
   }
+});
+
+test("clients share a page when their tokens are read from the database before", async () => {
+  const feed = makeFeed();
+  const waiting = createWaitingClients(feed.subscribe, drain, () => 0);
+  const read = Promise.withResolvers<void>();
+  let made = 0;
+  const clients = Array.from({ length: 12 }, async () => {
+    using client = waiting.begin("a", 60, never);
+    await client.next(() => read.promise);
+    await waiting.share("a", "page", async () => {
+      made += 1;
+      return { isEmpty: false };
+    });
+  });
+  feed.change();
+  for (let turn = 0; turn < 20; turn += 1) await yieldToEventLoop();
+  read.resolve();
+  await Promise.all(clients);
+  expect(made).toBe(1);
 });

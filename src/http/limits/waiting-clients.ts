@@ -1,5 +1,6 @@
 /** Clients that wait for changes. Their number is bounded, and a client that waits uses nothing of the database. */
 import { yieldToEventLoop } from "../../base/event-loop.ts";
+import type { MaybePromise } from "../../base/maybe-promise.ts";
 import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
 import type { ChangeStore } from "../../domain/change.ts";
 import type { ClientId } from "../../domain/token.ts";
@@ -56,10 +57,12 @@ export function createWaitingClients(
       return {
         /**
          * Resolves when there may be a change that was not there when the client began to wait, or at the last call.
+         * @param check runs before the turn, so that clients whose check takes long still share their page
          * @returns false if the client should wait no longer
          */
-        async next(): Promise<boolean> {
+        async next(check: () => MaybePromise<unknown>): Promise<boolean> {
           await wake.promise;
+          await check();
           if (isOver) return false;
           if (turns.size() === 0) shared.clear();
           await turnOf(client);

@@ -50,6 +50,7 @@ async function waitForChanges(
   const { request, head, query, token } = call;
   const { authenticate, connections, responseMemory, waitingClients } = services;
   const startedMs = performance.now();
+  const authorization = request.headers.get("authorization") ?? "";
   using client = waitingClients.begin(token.hash, seconds, request.signal);
   connections.keepOpen(request, seconds);
   const make = async () => {
@@ -61,9 +62,7 @@ async function waitForChanges(
   try {
     let page = await make();
     while (page.isEmpty) {
-      const isWoken = await client.next();
-      await authenticate(request.headers.get("authorization") ?? "");
-      if (!isWoken) break;
+      if (!(await client.next(() => authenticate(authorization)))) break;
       // The first time even without a change: what was committed before the subscription began is not reported.
       page = await waitingClients.share(token.hash, JSON.stringify(query), make);
     }

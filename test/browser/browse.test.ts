@@ -63,6 +63,8 @@ testPage("page shows orders by their filters, page by page, and goes back", asyn
   await captionOf(page, "60 orders, 51 to 60");
   await page.goBack();
   await captionOf(page, "60 orders, 1 to 50");
+  await page.evaluate("location.hash = '#/unknown'");
+  await captionOf(page, "60 orders, 1 to 50");
   await page.getByLabel("paid").check();
   await page.getByLabel("shipped").check();
   await page.getByRole("button", { name: "Show" }).click();
@@ -151,11 +153,12 @@ for (const colorScheme of ["light", "dark"] as const)
         /rgb\((\d+)/.exec(await page.evaluate("getComputedStyle(document.body).backgroundColor")) ??
         [];
       expect(Number(red) > 127).toBe(colorScheme === "light");
-      await page.locator("body").focus();
-      await page.keyboard.press("Tab");
+      await page.getByRole("link", { name: "Skip to the records" }).focus();
       await page.keyboard.press("Enter");
       await page.keyboard.press("Tab");
       expect(await page.evaluate("document.activeElement.closest('#view') !== null")).toBe(true);
+      expect(page.url()).toEndWith(`#/orders/${order.id}`);
+      await captionOf(page, "History: 3");
     },
     { viewport: { width: 375, height: 800 }, colorScheme },
   );

@@ -256,7 +256,10 @@ async function show() {
   shown = new AbortController();
   const { signal } = shown;
   const [path, query] = location.hash.slice(2).split("?");
-  const [kind, id] = (path || (readable.orders ? "orders" : "users")).split("/");
+  const [named, id] = path.split("/");
+  const views = { sums: showSums, users: showList, orders: showList };
+  const usual = readable.orders ? "orders" : "users";
+  const kind = Object.hasOwn(views, named) ? named : usual;
   for (const link of nav.children) {
     link.removeAttribute("aria-current");
     if (link.hash === `#/${kind}`) link.setAttribute("aria-current", "page");
@@ -270,7 +273,6 @@ async function show() {
   say("Loading…");
   view.replaceChildren();
   try {
-    const views = { sums: showSums, users: showList, orders: showList };
     const work = id === undefined ? views[kind] : showRecord;
     const parts = await work(kind, new URLSearchParams(query), id);
     if (signal.aborted) return;
@@ -321,5 +323,10 @@ login.addEventListener("submit", (event) => {
 });
 forget.addEventListener("click", () => askForToken());
 addEventListener("hashchange", () => login.hidden && show());
+// The link's address would replace that of the view.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  document.querySelector("main").focus();
+});
 if (sessionStorage.getItem("token") === null) askForToken();
 else void start();

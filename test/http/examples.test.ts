@@ -6,7 +6,12 @@ import { canRun, killExample, startExample } from "./examples.ts";
 import { newOrder, newUser } from "./make.ts";
 import { startSharedServer } from "./server.ts";
 
-const page = await Bun.file(`${import.meta.dir}/../../docs/personal-data.md`).text();
+const [page = "", scope = ""] = await Promise.all(
+  ["personal-data", "scope"].map((name) =>
+    Bun.file(`${import.meta.dir}/../../docs/${name}.md`).text(),
+  ),
+);
+const [api = ""] = /^# Repeats a request.*?^\}\n/ms.exec(scope) ?? [];
 const [, , merge = ""] = [...page.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, block]) => block);
 
 const server = await startSharedServer();
@@ -31,7 +36,7 @@ test("examples do everything once when connections break, and requests arrive la
   for (let n = 0; n < 7; n += 1) await newOrder(server, 2);
 
   await Promise.all(clients.map((file, index) => run(file, index)));
-  if (canRun("merge.sh")) await run("merge.sh", 0, merge);
+  if (canRun("merge.sh")) await run("merge.sh", 0, api + merge);
 
   const { data: users } = (await server.call("GET", "/users")).json;
   expect(users.map(({ id }: any) => id)).not.toContain(2);

@@ -44,20 +44,6 @@ function toInteger(_name: string, value: unknown, context: { source?: string }):
   return /[.eE]/.test(context.source ?? "") ? Number.NaN : value + 0;
 }
 
-// `text[at]` would allocate a string for each character that is not in Latin-1.
-const [QUOTE, BACKSLASH, OPEN_BRACE, CLOSE_BRACE, OPEN_BRACKET, CLOSE_BRACKET, COLON, COMMA] =
-  Buffer.from('"\\{}[]:,');
-
-function endOfString(text: string, start: number): number {
-  let at = start + 1;
-  for (; at < text.length; at += 1) {
-    const code = text.charCodeAt(at);
-    if (code === QUOTE) break;
-    if (code === BACKSLASH) at += 1;
-  }
-  return at + 1;
-}
-
 interface OpenContainer {
   /** Names of the members so far; `null` for an array. */
   readonly names: Set<string> | null;
@@ -73,60 +59,39 @@ function pathOf(containers: readonly OpenContainer[]): string {
     .replace(/^\./, "");
 }
 
-function failTooMany(what: string): never {
-  const range = { min: 0, max: MAX_PARTS };
-  failField("body", "length", `must have at most ${MAX_PARTS} ${what}`, range);
+// `text[at]` would allocate a string for each character that is not in Latin-1.
+const [QUOTE, BACKSLASH] = Buffer.from('"\\');
+
+function endOfString(text: string, start: number): number {
+  let at = start + 1;
+  while (text.charCodeAt(at) !== QUOTE) at += text.charCodeAt(at) === BACKSLASH ? 2 : 1;
+  return at + 1;
 }
 
-/**
- * Scans the text. Malformed JSON is left to the parser.
- * @returns the path of the first duplicate member; `null` if there is none
- * @throws {AppError} validation_failed if the text is nested too deeply, or has too many members or commas
- */
+/** @param text of JSON. @returns the path of the first duplicate member; `null` if there is none */
 function findDuplicate(text: string): string | null {
   const containers: OpenContainer[] = [];
-  let duplicate: string | null = null;
-  let start = 0;
-  let end = 0;
-  let members = 0;
-  let commas = 0;
-  for (let at = 0; at < text.length; at += 1) {
-    const code = text.charCodeAt(at);
-    if (code === QUOTE) {
-      start = at;
-      end = endOfString(text, at);
-      at = end - 1;
-    } else if (code === OPEN_BRACE || code === OPEN_BRACKET) {
-      if (containers.length === MAX_DEPTH) {
-        failField("body", "format", `must not be nested deeper than ${MAX_DEPTH} levels`);
-      }
-      containers.push({ names: code === OPEN_BRACE ? new Set() : null, member: 0 });
-    } else if (code === CLOSE_BRACE || code === CLOSE_BRACKET) {
-      containers.pop();
-    } else if (code === COLON) {
-      members += 1;
-      if (members > MAX_PARTS) failTooMany("members");
-      const inner = containers.at(-1);
-      if (!inner?.names) continue;
-      const name = text.slice(start, end);
-      // A long one is not parsed again at each colon.
-      start = end;
-      inner.member = name.includes("\\") ? String(parse(name)) : name.slice(1, -1);
-      if (inner.names.has(inner.member)) duplicate ??= pathOf(containers);
-      inner.names.add(inner.member);
-    } else if (code === COMMA) {
-      commas += 1;
-      if (commas > MAX_PARTS) failTooMany("commas");
-      const inner = containers.at(-1);
-      if (typeof inner?.member === "number") inner.member += 1;
+  const tokens = /["{}[\],:]/g;
+  let [start, end] = [0, 0];
+  for (let found = tokens.exec(text); found !== null; found = tokens.exec(text)) {
+    const [token] = found;
+    const inner = containers.at(-1);
+    if (token === '"') {
+      start = found.index;
+      end = endOfString(text, start);
+      tokens.lastIndex = end;
+    } else if (token === "{") containers.push({ names: new Set(), member: "" });
+    else if (token === "[") containers.push({ names: null, member: 0 });
+    else if (token === "}" || token === "]") containers.pop();
+    else if (typeof inner?.member === "number") inner.member += 1;
+    else if (token === ":" && inner?.names != null) {
+      const name: string = JSON.parse(text.slice(start, end));
+      inner.member = name;
+      if (inner.names.has(name)) return pathOf(containers);
+      inner.names.add(name);
     }
   }
-  return duplicate;
-}
-
-interface Counts {
-  members: number;
-  commas: number;
+  return null;
 }
 
 /** @returns the number of names or more, as texts can contain `":`, if no white space is before a colon */
@@ -136,44 +101,36 @@ function countNames(text: string): number {
   return count;
 }
 
-/** Adds the members and commas of a value. @returns whether nothing exceeds a limit */
-function countParts(value: object, counts: Counts, depth = 1): boolean {
-  if (depth > MAX_DEPTH) return false;
+function requireAtMost(count: number, what: string): void {
+  const range = { min: 0, max: MAX_PARTS };
+  if (count > range.max)
+    failField("body", "length", `must have at most ${range.max} ${what}`, range);
+}
+
+/** Adds the members and commas of a value. @throws {AppError} validation_failed if they are too many, or nested too deeply */
+function countParts(value: object, counts: Record<"members" | "commas", number>, depth = 1): void {
+  if (depth > MAX_DEPTH)
+    failField("body", "format", `must not be nested deeper than ${MAX_DEPTH} levels`);
   const names = Array.isArray(value) ? null : Object.keys(value);
   const parts = value as Readonly<Record<string | number, unknown>>;
   const { length } = names ?? (value as readonly unknown[]);
   if (names !== null) counts.members += length;
   counts.commas += Math.max(0, length - 1);
-  if (counts.members > MAX_PARTS || counts.commas > MAX_PARTS) return false;
+  requireAtMost(counts.members, "members");
+  requireAtMost(counts.commas, "commas");
   // With `Object.values` or an iterator it takes several times as long.
   for (let at = 0; at < length; at += 1) {
     const part = parts[names?.[at] ?? at];
-    if (typeof part === "object" && part !== null && !countParts(part, counts, depth + 1))
-      return false;
-  }
-  return true;
-}
-
-/** Whether a text is known to pass `findDuplicate`, which takes several times as long. @param value of the text */
-function isPlain(text: string, value: unknown): boolean {
-  if (typeof value !== "object" || value === null) return true;
-  const counts = { members: 0, commas: 0 };
-  // A duplicate is a name that the parser has dropped: there would be more names than members.
-  return countParts(value, counts) && !/"\s+:/.test(text) && countNames(text) === counts.members;
-}
-
-/** @returns `undefined` if the text is not JSON */
-function tryParse(text: string, reviver?: typeof toInteger): unknown {
-  try {
-    return JSON.parse(text, reviver as never);
-  } catch {
-    return undefined;
+    if (typeof part === "object" && part !== null) countParts(part, counts, depth + 1);
   }
 }
 
 function parse(text: string, reviver?: typeof toInteger): unknown {
-  const value = tryParse(text, reviver);
-  return value === undefined ? failField("body", "format", "must be valid JSON") : value;
+  try {
+    return JSON.parse(text, reviver as never);
+  } catch {
+    return failField("body", "format", "must be valid JSON");
+  }
 }
 
 /**
@@ -182,14 +139,16 @@ function parse(text: string, reviver?: typeof toInteger): unknown {
  * members or commas, or a duplicate member
  */
 export function parseJson(text: string): unknown {
+  const value = parse(text);
+  const counts = { members: 0, commas: 0 };
+  if (typeof value === "object" && value !== null) countParts(value, counts);
+  // The parser has dropped duplicates: then there are more names than members. Looking for them takes several times as long.
+  const isPlain = !/"\s+:/.test(text) && countNames(text) === counts.members;
+  const duplicate = isPlain ? null : findDuplicate(text);
+  if (duplicate !== null) failDuplicate(duplicate);
   // Most texts have none of these characters, and looking for them is faster than the pattern.
   const isUnusual = (/\d[.eE]/.test(text) || text.includes("-0")) && UNUSUAL_NUMBER.test(text);
-  const plain = isUnusual ? undefined : tryParse(text);
-  if (plain !== undefined && isPlain(text, plain)) return plain;
-  const duplicate = findDuplicate(text);
-  const value = plain ?? parse(text, isUnusual ? toInteger : undefined);
-  if (duplicate !== null) failDuplicate(duplicate);
-  return value;
+  return isUnusual ? parse(text, toInteger) : value;
 }
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });

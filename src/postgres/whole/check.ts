@@ -1,6 +1,6 @@
 import { fail, messageOf } from "../../base/error.ts";
 import type { Schema } from "../../base/schema.ts";
-import { LAST_OF_USERS } from "../../domain/change.ts";
+import { changeChecks } from "../../domain/change-checks.ts";
 import { tablesWithSequence } from "../../domain/copy.ts";
 import { Order } from "../../domain/order.ts";
 import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
@@ -9,7 +9,7 @@ import type { Session } from "../server/connection.ts";
 import { sqlState } from "../server/errors.ts";
 import type { Placement } from "../server/placement.ts";
 import { recordJson } from "../tables/columns.ts";
-import { allChanges, statusCodeOf, totalOf, totals } from "../tables/outbox.ts";
+import { allChanges, totalOf, totals } from "../tables/outbox.ts";
 import { findLateId } from "./rows.ts";
 
 /** Checks one section of a database. @returns its findings, one phrase each */
@@ -71,52 +71,6 @@ function findLarge(table: RecordTable, record: Schema): Find {
   `);
 }
 
-const changeGaps = `
-  select pg_catalog.format('the changes are not consecutive: %s of them from %s to %s',
-    pg_catalog.count(*), pg_catalog.min(id), pg_catalog.max(id)) as problem
-  from (${allChanges}) as changes
-  having pg_catalog.count(*) <> pg_catalog.max(id) - pg_catalog.min(id) + 1
-`;
-const changedRecord = `case when type <= ${LAST_OF_USERS} then 'user ' else 'order ' end || record_id::text`;
-/** The first change of a record that is kept may have any version: earlier ones may have expired. */
-const changeJumps = `
-  select
-    pg_catalog.format(
-      'the changes of %s do not ascend by one: version %s follows %s',
-      ${changedRecord}, version, version_before
-    ) as problem
-  from (
-    select
-      type, record_id, version, pg_catalog.lag(type) over of_record as type_before,
-      pg_catalog.lag(version) over of_record as version_before
-    from (${allChanges}) as changes
-    window of_record as (partition by type > ${LAST_OF_USERS}, record_id order by id)
-  ) as change
-  where case
-    when type_before is null then false
-    -- A user with the id of a deleted one is imported.
-    when type_before = 3 or type in (1, 4) then not (type_before = 3 and type = 1)
-    when type = 3 then version <> version_before
-    else version <> version_before + 1
-  end
-`;
-const changesBehind = `
-  select pg_catalog.format('the last change of %s does not agree with the record', ${changedRecord}) as problem
-  from (
-    select distinct on (type > ${LAST_OF_USERS}, record_id) type, record_id, version, status
-    from (${allChanges}) as changes
-    order by type > ${LAST_OF_USERS}, record_id, id desc
-  ) as changed
-  left join users on type <= ${LAST_OF_USERS} and users.id = record_id
-  left join orders on type > ${LAST_OF_USERS} and orders.id = record_id
-  where case
-    when type = 3 then users.id is not null
-    when type <= ${LAST_OF_USERS} then users.version is distinct from changed.version
-    else orders.version is distinct from changed.version
-      or ${statusCodeOf("orders.status")} is distinct from changed.status
-  end
-`;
-
 /** In the order of the report. */
 function sectionsOf(placement: Placement): readonly Section[] {
   return [
@@ -132,9 +86,9 @@ function sectionsOf(placement: Placement): readonly Section[] {
         (await findLateId(session, placement, table)) === null ? [] : [finding];
       return [`the sequence of ${table}`, find];
     }),
-    ["the sequence of changes", findBy(changeGaps)],
-    ["the changes of each record", findBy(changeJumps)],
-    ["the last change of each record", findBy(changesBehind)],
+    ...changeChecks(allChanges, "pg_catalog.").map(
+      ([name, problems]): Section => [name, findBy(problems)],
+    ),
   ];
 }
 

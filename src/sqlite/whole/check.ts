@@ -2,9 +2,9 @@
 import type { Database } from "bun:sqlite";
 import { fail, messageOf, systemCode } from "../../base/error.ts";
 import type { Schema } from "../../base/schema.ts";
-import { LAST_OF_USERS } from "../../domain/change.ts";
+import { changeChecks } from "../../domain/change-checks.ts";
 import { tablesWithSequence } from "../../domain/copy.ts";
-import { Order, orderStatuses } from "../../domain/order.ts";
+import { Order } from "../../domain/order.ts";
 import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
 import { hadIoError, IO_ERROR, meaningOf } from "../file/errors.ts";
@@ -153,57 +153,6 @@ const findWrongTotals = findBy(`
     )
 `);
 
-const findChangeGaps = findBy(`
-  select format('the changes are not consecutive: %d of them from %d to %d', count(*), min(id), max(id)) as problem
-  from changes
-  having count(*) <> max(id) - min(id) + 1
-`);
-
-const changedRecord = `case when type <= ${LAST_OF_USERS} then 'user ' else 'order ' end || record_id`;
-
-/** The first change of a record that is kept may have any version: earlier ones may have expired. */
-const findChangeJumps = findBy(`
-  select
-    format(
-      'the changes of %s do not ascend by one: version %d follows %d',
-      ${changedRecord}, version, version_before
-    ) as problem
-  from (
-    select id, type, record_id, version,
-      lag(type) over of_record as type_before,
-      lag(version) over of_record as version_before
-    from changes
-    window of_record as (partition by type > ${LAST_OF_USERS}, record_id order by id)
-  )
-  where case
-    when type_before is null then false
-    -- A user with the id of a deleted one is imported.
-    when type_before = 3 or type = 1 or type = 4 then not (type_before = 3 and type = 1)
-    when type = 3 then version <> version_before
-    else version <> version_before + 1
-  end
-`);
-
-const statusCode = `
-  case orders.status ${orderStatuses.map((name, at) => `when '${name}' then ${at + 1}`).join(" ")} end
-`;
-
-const findChangesBehind = findBy(`
-  select format('the last change of %s does not agree with the record', ${changedRecord}) as problem
-  from (
-    select max(id), type, record_id, version, status
-    from changes
-    group by type > ${LAST_OF_USERS}, record_id
-  ) as changed
-  left join users on type <= ${LAST_OF_USERS} and users.id = record_id
-  left join orders on type > ${LAST_OF_USERS} and orders.id = record_id
-  where case
-    when type = 3 then users.id is not null
-    when type <= ${LAST_OF_USERS} then users.version is not changed.version
-    else orders.version is not changed.version or ${statusCode} is not changed.status
-  end
-`);
-
 type Section = readonly [name: string, find: Find];
 
 /** In the order in which they are reported, after the structure of the file. */
@@ -219,9 +168,7 @@ const sections: readonly Section[] = [
   ["the size of users", findLarge("users", User)],
   ["the size of orders", findLarge("orders", Order)],
   ["the totals of orders against their items", findWrongTotals],
-  ["the sequence of changes", findChangeGaps],
-  ["the changes of each record", findChangeJumps],
-  ["the last change of each record", findChangesBehind],
+  ...changeChecks("select * from changes").map(([name, query]): Section => [name, findBy(query)]),
 ];
 
 /** @returns the first findings of one section. A section that cannot be read is a finding too. */

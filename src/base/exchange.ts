@@ -1,8 +1,6 @@
 /**
  * A request to another server, with bounds. It is not redirected: another place would get what is secret.
- * @param init with the signal that ends it
  * @param maxBytes a longer body is cut; with 0, it is not waited for
- * @throws the error of `fetch`
  */
 export async function exchange(url: URL, init: BunFetchRequestInit, maxBytes: number) {
   // A compressed response would have another length, and Bun prints a line for each that it cannot decompress.

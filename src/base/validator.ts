@@ -76,10 +76,7 @@ function fieldFromPath(path: string, root: unknown): string {
 
 export const unknownField = "is not allowed";
 
-/**
- * Drops the fields that a schema does not name, also those of objects in its arrays. Maps are not changed.
- * @param onUnknown called with the path of each, without indices: `items.color`
- */
+/** Maps are not changed. @param onUnknown called with the path of each dropped field, without indices: `items.color` */
 export function removeUnknownFields(
   value: unknown,
   schema: Schema,

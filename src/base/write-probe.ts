@@ -4,10 +4,7 @@ import { AppError } from "./error.ts";
 const SUCCESS_TTL_MS = 5_000;
 const FAILURE_TTL_MS = 1_000;
 
-/**
- * @param write writes to disk without changing the data. However often the result is called, it runs rarely
- * @returns a function that throws {AppError} unavailable if the database cannot be written
- */
+/** @returns a function that throws {AppError} unavailable if the database cannot be written. It writes rarely */
 export function createWriteProbe(write: () => Promise<unknown>): () => Promise<void> {
   let lastResult = Promise.resolve();
   let validUntilMs = Number.NEGATIVE_INFINITY;

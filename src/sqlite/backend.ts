@@ -91,10 +91,7 @@ function lockForServer(path: string, mode: StoreMode): ServerLock {
   return lock ?? fail("operator", "the database is in use by another server");
 }
 
-/**
- * @returns the path of the database without links, of which its other files have their names
- * @throws {AppError} operator if the path is not that of a database, or is not trusted
- */
+/** @returns the path without links. @throws {AppError} operator if it is not that of a database, or is not trusted */
 function findFile(databaseUrl: string, mode: StoreMode, create: boolean): string {
   const path = resolveDatabase(databaseUrl, mode === "read");
   if (create) makeParents(path);

@@ -59,10 +59,7 @@ export interface SegmentHeader extends Slot, Chunk, WalPlace {
   readonly ascendsFrom?: number;
 }
 
-/**
- * A copy of the database file that was made while it changed. The segments from `first` to `last` make it a state of the
- * database: they have every page that has changed meanwhile.
- */
+/** A copy of the database file that was made while it changed. The segments from `first` to `last` complete it. */
 export interface Base extends ObjectId {
   /** Both are of the generation of the base. */
   readonly first: ObjectId;

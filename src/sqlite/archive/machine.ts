@@ -107,10 +107,7 @@ export interface ArchiveMarker {
   readonly names: readonly string[];
   /** The last segment, and the state of the file, when a server had archived all of it and stopped; `null` if none has. */
   readonly complete: (ObjectId & { readonly file: string }) | null;
-  /**
-   * Set if the database was restored, perhaps without the newest writes: the newest state of the archive at that time. It
-   * counts only while that is still the newest state.
-   */
+  /** Set if the database was restored: the newest state of the archive then. It counts only while it still is. */
   readonly restored: {
     /** Names of generations to one of which that state belongs. */
     readonly names: readonly string[];
@@ -138,9 +135,7 @@ export interface RestoreTarget {
 /** A restored database that has no name yet. It is deleted if it was not published. */
 export interface RestoredFile extends RestoreTarget, Disposable {
   /**
-   * Gives it its name, in the place of what is there if that is the copy of a standby. The marker is valid from then on,
-   * whenever a crash happens.
-   * @param markerOf returns the marker for the file with this state
+   * Gives it its name, in the place of the copy of a standby. The marker is valid from then on, whenever a crash happens.
    * @throws {AppError} operator if the database is damaged
    */
   publish(markerOf: (state: string) => ArchiveMarker): void;

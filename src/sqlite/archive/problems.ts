@@ -75,10 +75,7 @@ export function createProblems(
       return problems.find((problem) => problem !== undefined)?.reason ?? null;
     },
     firstFailure: firstFailure.promise,
-    /**
-     * Runs work, and reports what becomes of it. If that of this activity runs already, it is not begun again.
-     * @param isOver whether an error no longer matters
-     */
+    /** Reports what becomes of the work. If that of this activity runs already, it is not begun again. */
     run(activity: Activity, isOver: () => boolean, work: () => Promise<void>): Promise<void> {
       const earlier = running.get(activity);
       if (earlier !== undefined) return earlier;
@@ -90,11 +87,7 @@ export function createProblems(
       done.then(() => clear(activity), onError).finally(() => running.delete(activity));
       return done;
     },
-    /**
-     * Repeats an attempt until it succeeds.
-     * @param isOver whether the result is no longer needed
-     * @throws {AppError} unavailable if it is over
-     */
+    /** Repeats an attempt until it succeeds. @throws {AppError} unavailable if it is over */
     async retry<Result>(
       activity: Activity,
       isOver: () => boolean,

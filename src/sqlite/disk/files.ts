@@ -78,10 +78,7 @@ function openProgress(path: string): ProgressReader {
   };
 }
 
-/**
- * @param path without symbolic links: the other files are next to it
- * @param verify throws an AppError, operator, if the database at its path is damaged
- */
+/** @param path without links. @param verify throws {AppError} operator if the database at its path is damaged */
 export function diskFiles(path: string, verify: (path: string) => void): DatabaseFiles {
   return {
     path,

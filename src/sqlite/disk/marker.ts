@@ -42,10 +42,7 @@ export function readMarker(databasePath: string): ArchiveMarker | null {
   }
 }
 
-/**
- * @param file a complete one that is to replace the database. The marker is valid from then on, whenever a crash happens.
- * Settle it afterwards
- */
+/** @param file that is to replace the database: the marker is valid from then on. Settle it afterwards */
 export function writeMarker(databasePath: string, marker: ArchiveMarker, file = databasePath) {
   const path = markerPath(databasePath);
   const temporaryPath = claimTemporary(path);

@@ -49,11 +49,7 @@ export function createReader(db: Database, requireUnchanged = () => {}) {
     endSnapshot();
   }
 
-  /**
-   * Runs `work` in the snapshot of the current turn. It must be synchronous, and may write temporary tables only.
-   * @throws {AppError} unavailable if the disk cannot be read
-   * @throws {AppError} damaged if the disk can be read, but SQLite finds the file malformed
-   */
+  /** Runs synchronous `work` in the snapshot of this turn. It may write temporary tables only. @throws as {@link storageError} */
   function read<Result>(table: string, work: () => Result): Result {
     try {
       ensureSnapshot();
@@ -69,11 +65,7 @@ export function createReader(db: Database, requireUnchanged = () => {}) {
 
   return {
     read,
-    /**
-     * Like `read`, but caches the result under the key until the database changes.
-     * @param key must be unique across all callers, which share the cache
-     * @param work receives the key. A result of `null` is not cached.
-     */
+    /** Caches what is not `null` until the database changes. @param key must be unique across all callers */
     cached: <Result>(table: string, key: string, work: (key: string) => Result) =>
       read(table, () => {
         const found = results.get(key);

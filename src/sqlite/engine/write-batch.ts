@@ -27,10 +27,7 @@ export function createWriteBatch(db: Database, files: FileWatch) {
   }
 
   return {
-    /**
-     * @throws {SQLiteError} SQLITE_BUSY if another process is writing
-     * @throws {AppError} unavailable if the files were moved
-     */
+    /** @throws {SQLiteError} if another process is writing. @throws {AppError} unavailable if the files were moved */
     begin() {
       files?.requireInPlace();
       begin.run();

@@ -26,11 +26,7 @@ type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
 interface CommitGate {
   /** Call it before each attempt to write. `confirm` or `failed` ends it. @throws {AppError} unavailable if none may begin */
   begin(): void;
-  /**
-   * Call it after each commit.
-   * @returns resolves when the writes may be acknowledged, and rejects with the error for them; `null` if they may at
-   * once
-   */
+  /** Call it after each commit. @returns resolves when the writes may be acknowledged; `null` if they may at once */
   confirm(): Promise<void> | null;
   /** Call it when nothing was committed. @param isOfDisk whether the disk was the reason */
   failed(isOfDisk: boolean): void;

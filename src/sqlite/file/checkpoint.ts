@@ -9,10 +9,7 @@ import { createStatementThread } from "./thread.ts";
 
 export type Checkpointer = ReturnType<typeof createCheckpointer>;
 
-/**
- * @param db SQLite's automatic checkpoints of this connection are disabled
- * @param archive runs the checkpoints, if there is one, after reading the WAL
- */
+/** @param archive runs the checkpoints, if there is one, after reading the WAL */
 export function createCheckpointer(
   db: Database,
   files: FileWatch,

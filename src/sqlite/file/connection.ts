@@ -65,10 +65,7 @@ export function openFile(path: string, mayBeAtRest: boolean) {
     path,
     atRest,
     connect: () => (atRest ? connectAtRest(path) : connect(path)),
-    /**
-     * Call it after reading and before using the result.
-     * @throws {AppError} operator if the database is read without locks and has been changed since
-     */
+    /** Call it after reading. @throws {AppError} operator if the database was read without locks, and has been changed */
     requireUnchanged() {
       if (!atRest || fileState(path) === before) return;
       fail("operator", `another process has changed ${path} meanwhile: run the command again`);

@@ -135,11 +135,7 @@ function explainIndexError(error: unknown, path: string): string | null {
   return `its file system (${fileSystemOf(path) ?? "unknown"}) lacks the shared memory that SQLite needs: use a local disk`;
 }
 
-/**
- * @param attempt what failed, e.g. `Cannot open a.db`
- * @param path of the database that could not be opened
- * @returns an AppError whose message starts with `attempt`; an error without a known code, unchanged
- */
+/** @param attempt e.g. `Cannot open a.db`. @returns an AppError; an error without a known code, unchanged */
 export function describeSqliteError(attempt: string, error: unknown, path?: string): unknown {
   if (error instanceof AppError) return new AppError(error.code, `${attempt}: ${error.message}`);
   const indexProblem = path === undefined ? null : explainIndexError(error, path);

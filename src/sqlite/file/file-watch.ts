@@ -116,10 +116,8 @@ function findProblem(state: State): string | null {
 }
 
 /**
- * @param path path of the open database. Its files must exist.
  * @param onChange called with the problem when a file is not in place, and with `null` when all are back. If a file was
  * overwritten, the WAL does not belong to the database, and the problem remains.
- * @param lock of a server; `null` for a command
  * @param isCopy whether another thread, which uses the descriptors, overwrites the files
  */
 export function watchFiles(
@@ -155,10 +153,7 @@ export function watchFiles(
       index: index.descriptor,
     },
     isInPlace,
-    /**
-     * Verifies that all files are in place. Call it before a write begins and again before it is acknowledged.
-     * @throws {AppError} unavailable if a file was moved, deleted, replaced or overwritten, or the lock is lost
-     */
+    /** Call it before a write begins and before it is acknowledged. @throws {AppError} unavailable if a file is not in place */
     requireInPlace(): void {
       if (isInPlace()) return;
       throw unavailableError("written", Object.assign(new Error(problem ?? ""), code && { code }));

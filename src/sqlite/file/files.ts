@@ -44,10 +44,7 @@ export function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
 
-/**
- * Without the time of its attributes, which also changes when another name of the file is removed.
- * @returns a value that changes with every write to the file; empty if there is none
- */
+/** @returns what changes with every write to the file, but not when another name of it is removed; empty if there is none */
 export function fileState(path: string): string {
   const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
   if (stats === undefined) return "";
@@ -60,10 +57,7 @@ export function sidecarsOf(path: string): readonly string[] {
   return SIDECAR_SUFFIXES.filter((suffix) => existsSync(path + suffix));
 }
 
-/**
- * Rejects an existing target. `publish` detects a file that is created after this.
- * @throws {AppError} operator if the file or a WAL next to it exists, or a link or a file next to it is not trusted
- */
+/** `publish` detects a later one. @throws {AppError} operator if the file or a WAL exists, or one next to it is not trusted */
 export function requireAbsent(path: string): void {
   requireOwnNeighbours(resolveLinks(path));
   if (statSync(path, { throwIfNoEntry: false }) !== undefined) {
@@ -74,12 +68,7 @@ export function requireAbsent(path: string): void {
     fail("operator", "the WAL (`…-wal`) of another database is next to it: move it away");
 }
 
-/**
- * Rejects files that this process may not open. SQLite reports them in several ways, e.g. as an I/O error.
- * @param paths files that may be missing
- * @param mode `R_OK`, `W_OK`, or both, of the constants of `node:fs`
- * @throws {AppError} operator
- */
+/** SQLite reports those that it may not open in several ways, e.g. as an I/O error. @throws {AppError} operator */
 export function requirePermission(paths: readonly string[], mode: number): void {
   for (const path of paths.filter((each) => existsSync(each))) {
     try {
@@ -136,7 +125,6 @@ export function readHeader(path: string) {
 
 /**
  * The one place that decides whether the files of a path are used. Call it before anything is opened.
- * @param isRead whether the database is only read
  * @returns the path without links
  * @throws {AppError} operator if a link or a file next to the database is not trusted, or the file is mounted alone
  */
@@ -155,10 +143,7 @@ export function resolveDatabase(databasePath: string, isRead: boolean): string {
 /** Errors of file systems that have no owners or permissions, and of those that do not trust root. */
 const REFUSED = /^(EPERM|EACCES|EINVAL|ENOSYS|ENOTSUP|EOPNOTSUPP)$/;
 
-/**
- * Gives a file the permissions of another one, except those of other users, and, if this process is root, its owner.
- * @returns a warning if the file system refuses it; otherwise `null`
- */
+/** Copies permissions but those of others and, as root, the owner. @returns a warning if the file system refuses it */
 export function copyOwnership(copy: string, original: string): string | null {
   const { uid, gid, mode } = statSync(original);
   try {

@@ -48,10 +48,7 @@ export function readEntries(scripts = migrations): readonly SchemaEntry[] {
   return entriesOf(db);
 }
 
-/**
- * Compares the whole schema: a trigger, a view or a generated column would run with the statements of this program.
- * @throws {AppError} operator if it is not the one after these migrations
- */
+/** A trigger, a view or a generated column would run with our statements. @throws {AppError} operator if anything differs */
 function requireSchema(db: Database, scripts: readonly string[]): void {
   const because = ({ name }: SchemaEntry, problem: string): never => {
     const what = `${quoteReadably(String(name).slice(0, 100))} ${problem}`;
@@ -64,11 +61,7 @@ function requireSchema(db: Database, scripts: readonly string[]): void {
   for (const entry of missing.values()) because(entry, "is missing");
 }
 
-/**
- * Reads the schema version, which may be newer than this program.
- * @returns 0 if the database is empty
- * @throws {AppError} operator if the database belongs to another application
- */
+/** @returns the version, perhaps newer than this program; 0 if it is empty. @throws {AppError} operator if it belongs to another application */
 export function readVersion(db: Database): number {
   const version = pragma(db, "user_version");
   const isOurs = pragma(db, "application_id") === APPLICATION_ID;
@@ -79,7 +72,6 @@ export function readVersion(db: Database): number {
 
 /**
  * Call it before anything else is read: statements of this program rely on the schema.
- * @param available the migrations that this program knows
  * @returns the schema version; 0 if the database is empty
  * @throws {AppError} operator if the schema is newer than this program, or not that of its version, or if the database
  * belongs to another application

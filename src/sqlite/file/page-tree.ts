@@ -75,8 +75,7 @@ function areTreesFinite(descriptor: number, pageBytes: number): boolean {
 /**
  * Call it before SQLite opens the file in this process, which loses its locks when it closes the file. After a crash,
  * pages can be of different times until SQLite has applied the WAL, so a file with a WAL is not examined.
- * @param path without links
- * @throws {AppError} operator
+ * @throws {AppError} operator if SQLite would not end
  */
 export function requireFiniteTrees(path: string): void {
   requirePermission([path], constants.R_OK);

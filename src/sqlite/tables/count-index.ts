@@ -40,10 +40,7 @@ export function prepareLastId(db: Database): (table: string) => number {
   return (table) => sequence.get({ table })?.seq ?? 0;
 }
 
-/**
- * @param statuses of which the list has the orders; empty for all records of the table
- * @param countRows counts the rows of the list from one id to another, both included
- */
+/** @param statuses empty for all records of the table. @param countRows from one id to another, both included */
 export function createCountIndex(
   db: Database,
   table: RecordTable,

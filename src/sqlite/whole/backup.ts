@@ -24,10 +24,7 @@ import { checkDatabase, findInFile } from "./check.ts";
 /** Interval at which the size of a copy is compared. */
 const WATCH_MS = 100;
 
-/**
- * Checks a database that no other process uses.
- * @throws {AppError} operator if it belongs to another application, has another schema, or is empty or damaged
- */
+/** @param path of a database that no other process uses. @throws {AppError} operator if it is not ours, or is damaged */
 export function verifyDatabase(path: string): BackupSummary {
   // Not a read-only connection: SQLite does not verify CHECK constraints on one.
   using db = connect(path);

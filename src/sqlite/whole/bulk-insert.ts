@@ -78,10 +78,7 @@ export function prepareBulkInsert(db: Database) {
       }
     }
 
-    /**
-     * Counts the ids after the last one up to this one as without a record. Then this one is the last.
-     * @throws {AppError} operator if they are too many
-     */
+    /** Counts the ids after the last one as without a record. @throws {AppError} operator if they are too many */
     function skipTo(table: RecordTable, id: number): void {
       if (id <= last[table]) return;
       const problem = idGapProblem(id, last[table]);

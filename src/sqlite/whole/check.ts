@@ -187,12 +187,7 @@ function checkSection(db: Database, name: string, find: Find, limit = MAX_FINDIN
   return findings;
 }
 
-/**
- * Checks everything that can be read. A section that meets damage becomes a finding, and the other sections are
- * still checked.
- * @returns one sentence per problem; empty if there is none
- * @throws {AppError} unavailable if the disk cannot be read
- */
+/** What meets damage becomes a finding. @returns a sentence per problem. @throws {AppError} unavailable if the disk fails */
 export function checkDatabase(db: Database, atRest = false): readonly string[] {
   const inFile = checkSection(db, "the structure of the file", findInFile, Number.MAX_VALUE);
   if (!isWalkable(inFile)) return inFile.slice(0, MAX_FINDINGS);

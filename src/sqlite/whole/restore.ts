@@ -77,10 +77,7 @@ function readTokens(db: Database): readonly Token[] {
   return db.prepare<Token, []>(`select ${tokenColumns} from tokens order by id`).all();
 }
 
-/**
- * Merges the WAL into the database, so that a single file is left. A damaged database keeps its WAL.
- * @returns what is in it; `null` if it cannot be read
- */
+/** A damaged database keeps its WAL. @returns what is in it; `null` if it cannot be read */
 function mergeWal(path: string) {
   // Again, because an archive may have been downloaded since.
   requireOwnNeighbours(path);
@@ -103,10 +100,7 @@ function mergeWal(path: string) {
   }
 }
 
-/**
- * Revokes the tokens that the previous database has revoked, so that a backup does not make them valid again.
- * @param previous its tokens; `null` if they are unknown, and so are those that it revokes
- */
+/** Those of the previous database must not become valid again. @param previous `null` if they are unknown */
 function revokeTokens(temporaryPath: string, previous: readonly Token[] | null) {
   using db = connect(temporaryPath);
   const revoke = db.prepare<{ name: string }, { previous: string }>(`
@@ -121,10 +115,7 @@ function revokeTokens(temporaryPath: string, previous: readonly Token[] | null) 
   return { revokedTokens: previous && names, tokens: readTokens(db) };
 }
 
-/**
- * Replaces a database with the temporary file, and keeps the files of the previous database under another name.
- * The new database must never be opened with the previous WAL, even if that WAL is all that is left.
- */
+/** The new database must never be opened with the previous WAL, even if that WAL is all that is left. */
 function replaceDatabase(temporaryPath: string, path: string, previousPath: string): boolean {
   const sidecars = sidecarsOf(path);
   const previousFiles = existsSync(path) ? ["", ...sidecars] : sidecars;

@@ -13,11 +13,7 @@ import { seal, sealerOf } from "../write/log.ts";
 
 export type LookAtAnew = ReturnType<typeof watchAnew>;
 
-/**
- * @param after number of the last generation whose end this server has proved; 0 if there was none
- * @param first a later one, without a base
- * @returns looks at the newest one. It throws unavailable, or operator for what is missing or damaged
- */
+/** @param after number of the last generation whose end this server has proved; 0 if there was none */
 export function watchAnew(options: ServerContext, after: number, first: Generation) {
   const { storage, machine, log } = options;
   let newest = first;

@@ -235,10 +235,7 @@ function lookForBase(following: Following): ReturnType<typeof findBaseOf> {
   return following.base;
 }
 
-/**
- * Notes what changes as long as another server writes.
- * @returns for how much longer that must not change until this server may take over, in ms; 0 if it may
- */
+/** @returns for how much longer the state must not change until this server may take over, in ms; 0 if it may */
 function noteState(following: Following, state: string): number {
   const { ended, generation, intervalMs } = following;
   const neededMs = patienceMs(following, intervalMs);
@@ -281,11 +278,7 @@ async function requireWhole(following: Following): Promise<ObjectId> {
   return sealFrom;
 }
 
-/**
- * Prepares the copy and the record with which this server continues the archive. The copy is still one until it does.
- * @param end of the newest log, which is sealed
- * @param hasAll whether nothing is missing that was acknowledged
- */
+/** @param end of the newest log, which is sealed. @param hasAll whether nothing is missing that was acknowledged */
 function prepareClaim(following: Following, ended: Seal, end: ObjectId, hasAll: boolean): void {
   const { files, copy, machine, generation, commit, last } = following;
   // Otherwise this server continues the WAL.

@@ -1,7 +1,4 @@
-/**
- * Prepares the database of a server that has an archive: its own, restored, or the copy of a standby. The storage repeats
- * calls that fail.
- */
+/** Prepares the database of a server that has an archive: its own, restored, or the copy of a standby. */
 import { AppError, fail, shellWord } from "../../../base/error.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import { meaningOf } from "../../file/errors.ts";
@@ -58,11 +55,7 @@ async function sealNewest(options: ServerContext, catalog: Catalog): Promise<voi
   await seal(storage, tail.sealFrom, sealerOf(options));
 }
 
-/**
- * Restores a missing database from its archive.
- * @throws {AppError} operator if it must not be restored or cannot be, e.g. because the archive has no base yet or any more
- * @throws the reason of the signal
- */
+/** @throws {AppError} operator if it must not be restored, or cannot be. @throws the reason of the signal */
 export async function ensureDatabase(options: ServerContext): Promise<void> {
   const { files, storage, restore, standby } = options;
   const { path } = files;
@@ -128,7 +121,6 @@ async function previousOf(storage: ObjectStorage, id: ObjectId): Promise<ObjectI
 /**
  * Writes the WAL of the primary as it was at the end of a segment, from its beginning on: later segments continue it. What
  * it has is in the database as well.
- * @throws {AppError} operator if a segment is missing or damaged
  */
 async function rebuildWal({ storage, files }: ServerContext, last: ObjectId): Promise<void> {
   using wal = files.beginWal();

@@ -37,11 +37,7 @@ async function requireSoundEnd(storage: ObjectStorage) {
   return { newest, tail };
 }
 
-/**
- * @param own how this call differs from others, and its name for operators
- * @see Backend.promoteArchive
- * @throws {AppError} unavailable if it has to be tried again
- */
+/** @see Backend.promoteArchive. @param own how this call differs from others */
 export async function promote(
   storage: ObjectStorage,
   isForced: boolean,

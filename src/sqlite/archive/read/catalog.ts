@@ -384,11 +384,7 @@ function isUsable({ base, last, loss }: History): boolean {
   return base.damage === null && (loss === null || isAtOrBefore(base.last, last));
 }
 
-/**
- * Looks for a base that can be used. An older one leads to the same states, unless a generation has begun anew since.
- * @param candidates newest first
- * @returns the history of each that was tried. Only the last one can be usable
- */
+/** Newest first: an older base leads to the same states. @returns those that were tried; only the last can be usable */
 async function tryBases(catalog: Catalog, candidates: readonly StoredBase[]): Promise<History[]> {
   const tried: History[] = [];
   for (const base of candidates) {
@@ -421,10 +417,7 @@ export async function readEnd(catalog: Catalog) {
   return { history, tail: await readFrom(catalog, { generation: newest, number: 1 }) };
 }
 
-/**
- * @param last the last segment before the end of a log
- * @returns the newest base that leads to it, `null` if there is none; and what is missing or damaged then
- */
+/** @param last the end of a log. @returns the newest base that leads to it, and what is missing or damaged then */
 export async function findBaseOf(storage: ObjectStorage, last: ObjectId) {
   const history = await readNewestHistory(await readCatalog(storage));
   if (history === null) return { newest: null, damage: NO_BASE };
@@ -503,10 +496,7 @@ async function failWithoutState({ storage, bases }: Catalog): Promise<never> {
   return fail("operator", (await isUsed(storage)) ? NO_BASE : "the archive is empty");
 }
 
-/**
- * @param atMs a time in the past; infinite for the newest state
- * @throws {AppError} operator if the archive is empty, does not reach back to that time, or what is needed is missing
- */
+/** @param atMs infinite for the newest state. @throws {AppError} operator if what is needed is not there */
 export async function findState(catalog: Catalog, atMs: number) {
   const candidates = catalog.bases.filter(({ timeMs }) => timeMs <= atMs).reverse();
   const tried = await tryBases(catalog, candidates);

@@ -111,9 +111,8 @@ async function applySegments(
 export type Restored = Awaited<ReturnType<typeof restoreTo>>;
 
 /**
- * Writes a state of the archive. If a base is damaged, an older one and the segments since lead to the same state.
- * @param target `null` if it is only read
- * @param at a time in the past; `null` for the newest state
+ * If a base is damaged, an older one and the segments since lead to the same state.
+ * @param target `null` if it is only read. @param at `null` for the newest state
  * @throws {AppError} operator if the archive is empty, damaged, or does not reach back to that time
  */
 export async function restoreTo(

@@ -81,10 +81,8 @@ function createConfirmations(clock: Clock, post: (ticket: number) => void) {
 }
 
 /**
- * Starts the thread, and restores the database if it is missing and the options allow it.
- * @param path of the file, not of a symbolic link to it
- * @throws {AppError} operator if the database is missing and must not be created, or the storage cannot be used
- * @throws the reason of the signal
+ * Starts the thread, and restores a missing database if the options allow it. @param path without links
+ * @throws {AppError} operator if it must not be created, or the storage cannot be used. @throws the reason of the signal
  */
 export async function openArchive(path: string, options: ArchiveOptions, clock: Clock) {
   const { createWorker, onLog, onStopped, onSuperseded, onWaiting, signal, ...settings } = options;

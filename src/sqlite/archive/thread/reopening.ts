@@ -11,11 +11,9 @@ const PAUSE_MS = 1_000;
 const LOG_INTERVAL_MS = 60_000;
 
 /**
- * @param open gets the options of this attempt
  * @param replace puts the database, whose history is another one for this reason, out of the way. No process has it open
  * @throws what stops a start: for a server with --standby, only what comes before it has reached the storage, the archive
- * of another database, and bugs
- * @throws the reason of the signal
+ * of another database, bugs, and the reason of the signal
  */
 export async function untilOpen<Opened>(
   options: ArchiveOptions,

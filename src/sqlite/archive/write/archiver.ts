@@ -83,10 +83,7 @@ function handleError(archive: Archiving, error: unknown): void {
   abandon(archive, messageOf(error));
 }
 
-/**
- * Looks for what a standby cannot read. If this server cannot, either, it begins with a new base: nothing can be restored
- * without that.
- */
+/** Looks for what a standby cannot read. If this server cannot, either, it begins with a new base. */
 async function lookForLack(archive: Archiving, key: string): Promise<void> {
   const { writer, storage, machine, lack } = archive;
   const nowMs = machine.monotonicMs();
@@ -172,8 +169,7 @@ function tick(archive: Archiving): void {
 }
 
 /**
- * Starts archiving, when no other server does. A single server in async mode serves without its storage: it returns early
- * then.
+ * A single server in async mode serves without its storage: then it returns early.
  * @throws {AppError} operator if the archive cannot be used, e.g. because it is that of another database
  */
 async function start(archive: Archiving, followed: Continuation | null): Promise<void> {
@@ -198,10 +194,7 @@ async function untilBaseWritten(archive: Archiving): Promise<void> {
   }
 }
 
-/**
- * Copies the WAL to the database if the archive has all of it, or it has become too large.
- * @returns whether the archive has all of it
- */
+/** Copies a WAL that the archive has, or that has become too large. @returns whether the archive has all of it */
 function checkpoint(archive: Archiving): boolean {
   const { walPin, files, database, maxWalBytes } = archive;
   if (walPin.checkpoint(() => archive.writer !== null && readAll(archive.writer))) return true;

@@ -7,10 +7,7 @@ import { isAtOrBefore } from "../read/catalog.ts";
 import { advance, type GenerationWriter, readAll, timeOf } from "./segments.ts";
 
 const CHUNK_BYTES = 4 * 2 ** 20;
-/**
- * A base is due when more than this, and more than its own size, was sent since the last one, or since the start. Both
- * are sizes of compressed objects.
- */
+/** A base is due when more than this, and more than its own size, was sent since: sizes of compressed objects. */
 const MIN_BASE_BYTES = 64 * 2 ** 20;
 const BASE_INTERVAL_MS = 24 * 60 * 60 * 1000;
 /** Of bases that are due because the clock was ahead, so that a clock that two programs set does not cause many. */

@@ -55,11 +55,7 @@ export function failContinued(): never {
   refuse("another server has continued the archive", DIVERGED);
 }
 
-/**
- * Call it while the WAL cannot be restarted.
- * @param end of the last segment; `null` if there is none
- * @returns where the archive ends in the WAL; `null` if that cannot be proved
- */
+/** Call it while the WAL cannot be restarted. @returns where the archive ends; `null` if that cannot be proved */
 function findPosition(archive: ArchiveContext, last: ObjectId, end: WalPosition | null) {
   const { files, database } = archive;
   if (end !== null && database.continuesAt(end)) return end;
@@ -80,11 +76,7 @@ function isStillRestored(history: History | null, restored: ArchiveMarker["resto
   return restored.names.includes(name) && isAtEnd;
 }
 
-/**
- * Compares the database with the end of the archive. Nothing is changed.
- * @returns where the database can continue it, as `findPosition` does, and how it ends, as `readLastHeader` does
- * @throws {AppError} operator if the database must not be archived
- */
+/** @returns where the database can continue the archive, and how that ends. @throws {AppError} operator if it must not */
 async function compare(archive: ArchiveContext, catalog: Catalog, { history, tail }: End) {
   const { opening: storage, files } = archive;
   const newest = requireNewest(catalog);
@@ -153,9 +145,8 @@ function continueFollowed(archive: ArchiveContext, followed: Continuation): Begi
 }
 
 /**
- * @param followed what this server has begun already, as a standby
+ * @param followed what this server has begun already, as a standby. @throws the reason of the signal
  * @throws {AppError} operator with a cause of {@link archiveCauses} if this database must not be archived
- * @throws the reason of the signal, if it waits for another server then
  */
 export async function beginGeneration(
   archive: ArchiveContext,

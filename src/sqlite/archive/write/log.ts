@@ -34,10 +34,7 @@ function holderOf(id: ObjectId, found: Head | null): string {
   return found.kind === "segment" ? "another server" : found.holder;
 }
 
-/**
- * @returns `null` if the object was created, otherwise what it begins with
- * @throws {AppError} unavailable if it is unknown whether it exists
- */
+/** @returns what is there; `null` if it was created. @throws {AppError} unavailable if it is unknown whether it exists */
 async function createOrRead(
   { create, get }: Slots,
   key: string,
@@ -98,10 +95,7 @@ export async function seal(
 
 /**
  * Puts a seal so far ahead that a server that writes all the time meets it: it may create more slots than `seal` can try.
- * It ends the log when no slot before it is empty, so seal the first empty one next.
- * @param from as for `seal`
- * @returns likewise, for `seal`
- * @throws {AppError} unavailable if it has to be tried again
+ * It ends the log when no slot before it is empty, so seal the first empty one next. @returns the `from` of that
  */
 export async function fence(storage: Slots, from: ObjectId, sealer: Sealer): Promise<ObjectId> {
   let { number } = from;
@@ -114,10 +108,7 @@ export async function fence(storage: Slots, from: ObjectId, sealer: Sealer): Pro
   }
 }
 
-/**
- * Begins a generation. Call it when the log of the one before is sealed: then this record alone decides who is next.
- * @returns whether this server has begun it; otherwise another one has
- */
+/** Call it when the log before is sealed: then this record alone decides who is next. @returns whether it is this server */
 export async function createRecord(storage: Slots, record: Generation): Promise<boolean> {
   const { number, name } = record;
   const found = await createOrRead(storage, generationKey(number), encodeJson(record));
@@ -158,10 +149,7 @@ export function createOwnLog(
     },
     /** Number of the last segment that the archive has, with all before it: these are in its history for ever. */
     stored: () => stored,
-    /**
-     * Looks for a slot of another server, after those that the archive has.
-     * @returns whether there was none. Then what was stored before this call is in the history for ever
-     */
+    /** @returns whether no other server has a slot: then what was stored before is in the history for ever */
     async isOpen({ get }: Pick<Slots, "get"> = storage): Promise<boolean> {
       const sentBefore = sent;
       // After what was sent before, an own segment proves the same as an empty slot: others may follow all the time.

@@ -16,10 +16,7 @@ const INTERVAL_MS = 60 * 60 * 1000;
 /** Maximum number of keys that S3 lists per request. */
 const LIST_LIMIT = 1000;
 
-/**
- * Deletes the keys before this one page by page: a server can write a million objects in a day.
- * @param select which of a page; by default all
- */
+/** Page by page: a server can write a million objects in a day. @param select which of a page; by default all */
 async function removeBefore(
   storage: ObjectStorage,
   prefix: string,

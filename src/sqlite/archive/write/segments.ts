@@ -138,11 +138,7 @@ function sendQueued(writer: GenerationWriter): void {
   }
 }
 
-/**
- * Reads the WAL to its end, and sends what was read. It does not wait.
- * @returns false if the memory for it is used up, or the generation has ended
- * @throws {Error} if parts of the WAL are lost
- */
+/** @returns false if the memory is used up, or the generation has ended. @throws {Error} if parts of the WAL are lost */
 export function readAll(writer: GenerationWriter): boolean {
   const { ownLog } = writer;
   let isRead = false;
@@ -165,10 +161,7 @@ function confirm(writer: GenerationWriter): void {
   archive.onConfirmed(last.ticket);
 }
 
-/**
- * Reads what is new, remembers its commits, sends it, and confirms what is stored. It does not wait.
- * @throws {Error} if parts of the WAL are lost
- */
+/** Reads and sends what is new, and confirms what is stored. It does not wait. @throws as {@link readAll} */
 export function advance(writer: GenerationWriter): void {
   const { archive, ownLog, queue, reader, reads, lastRead } = writer;
   const timeMs = archive.machine.monotonicMs();
@@ -193,11 +186,7 @@ export function isComplete(writer: GenerationWriter): boolean {
   return writer.newestBase !== null && bytesBehind(writer) === 0;
 }
 
-/**
- * Copies all of the WAL to the database, and notes that the archive has it: the next start can continue from here, also as
- * a standby of the server that has the archive then.
- * @returns whether it has
- */
+/** The next start can continue from here then, also as a standby. @returns whether the archive has all of the WAL */
 export function noteEnd(writer: GenerationWriter): boolean {
   const { archive, ownLog, beginning, lastRead } = writer;
   const { walPin, files } = archive;

@@ -19,7 +19,7 @@ import { backUpSqlite, openSqlite } from "./sqlite/backend.ts";
 import { watchArchive } from "./sqlite/disk/marker.ts";
 import { describeSqliteError } from "./sqlite/file/errors.ts";
 import { SCHEMA_VERSION } from "./sqlite/file/migrate.ts";
-import { isServed, LOCK_TIMEOUT_MS, takeServerLock } from "./sqlite/file/server-lock.ts";
+import { isServed, takeServerLock } from "./sqlite/file/server-lock.ts";
 import {
   checkSqliteArchive,
   listSqliteArchive,
@@ -172,7 +172,7 @@ if (import.meta.main) {
     },
     openInput,
     openOutput,
-    lockFile: (path) => takeServerLock(path, LOCK_TIMEOUT_MS),
+    lockFile: (path) => takeServerLock(path),
     untilStopped,
     onHangup: (listener) => process.on("SIGHUP", listener),
     memoryBytes: process.constrainedMemory() || Number.POSITIVE_INFINITY,

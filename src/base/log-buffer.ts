@@ -9,7 +9,6 @@ const BUFFER_MS = 10;
 const MAX_KEPT = 2 ** 20;
 /** Bytes of one write. Each completed write counts as progress of a slow reader. */
 const CHUNK_BYTES = 64 * 1024;
-/** How long `finish` waits without progress. */
 const MAX_STALL_MS = 1_000;
 
 /**

@@ -1,10 +1,5 @@
 import { Kind, TypeGuard } from "@sinclair/typebox";
-import {
-  type TypeCheck,
-  TypeCompiler,
-  type ValueError,
-  ValueErrorType,
-} from "@sinclair/typebox/compiler";
+import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
 import { type FieldError, failInvalid, type ProblemCode, type ProblemDetails } from "./error.ts";
 import { UNREADABLE } from "./readable-text.ts";
 import { hasLength, IS_AMOUNT, isStorable, type Schema, type ValueOf } from "./schema.ts";
@@ -170,7 +165,7 @@ export function createValidator<Of extends Schema>(
   schema: Of,
   record?: Schema,
 ): (value: unknown) => ValueOf<Of> {
-  let compiled: TypeCheck<Of> | null = null;
+  let compiled: ReturnType<typeof TypeCompiler.Compile<Of>> | null = null;
   return function validate(value) {
     // On first use, because most commands validate little or nothing.
     compiled ??= TypeCompiler.Compile(schema);

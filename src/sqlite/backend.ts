@@ -30,13 +30,7 @@ import {
   SCHEMA_VERSION,
 } from "./file/migrate.ts";
 import { requireFiniteTrees } from "./file/page-tree.ts";
-import {
-  LOCK_TIMEOUT_MS,
-  lockPath,
-  requireOneName,
-  type ServerLock,
-  takeServerLock,
-} from "./file/server-lock.ts";
+import { lockPath, requireOneName, type ServerLock, takeServerLock } from "./file/server-lock.ts";
 import { findWarnings } from "./file/warnings.ts";
 import { createStore } from "./store.ts";
 import { backUp, verifyDatabase } from "./whole/backup.ts";
@@ -87,7 +81,7 @@ function isServerMode(mode: StoreMode): boolean {
 
 function lockForServer(path: string, mode: StoreMode): ServerLock {
   const kind = mode === "serve" ? "exclusive" : "shared";
-  const lock = takeServerLock(path, LOCK_TIMEOUT_MS, kind);
+  const lock = takeServerLock(path, kind);
   return lock ?? fail("operator", "the database is in use by another server");
 }
 

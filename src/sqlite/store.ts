@@ -67,7 +67,6 @@ interface OpenDatabase {
   /** `null` if the store is not that of a server. */
   readonly lock: ServerLock | null;
   readonly archive: ArchiveClient | null;
-  /** For the copy of a standby. */
   readonly copy?: {
     readonly archive: ArchiveClient;
     readonly onOpen: (files: FileDescriptors) => void;

@@ -89,7 +89,7 @@ test("writes fail while the lock file is elsewhere, and until the restart when i
   await newUser(store);
   rmSync(path);
   {
-    using other = takeServerLock(database.path, 0);
+    using other = takeServerLock(database.path, "exclusive", 0);
     expect(other).not.toBeNull();
     await expectRejection(store.checkUsable(), "unavailable");
   }

@@ -43,7 +43,7 @@ export function runHere(args: readonly string[], parts: Partial<System>) {
     stderr: printTo("stderr"),
     openInput,
     openOutput,
-    lockFile: (path) => takeServerLock(path, 0),
+    lockFile: (path) => takeServerLock(path, "exclusive", 0),
     untilStopped: () => stopped.promise,
     onHangup() {},
     memoryBytes: 2 ** 40,

@@ -73,7 +73,6 @@ export function createWriteState(memory = new SharedArrayBuffer(8)) {
   };
 }
 
-/** Which server this is, and how it waits. */
 export interface ServerContext extends Omit<ArchiveSettings, "url" | "environment"> {
   readonly files: DatabaseFiles;
   readonly storage: ObjectStorage;
@@ -97,18 +96,15 @@ export interface ArchiverOptions extends ServerContext {
   /** Called when the archive can restore all commits up to this ticket. */
   readonly onConfirmed: (ticket: number) => void;
   readonly onState: (state: ArchiveReport) => void;
-  /** Called once, when another server has the archive. */
   readonly onSuperseded: (reason: string) => void;
 }
 
 export interface GenerationEvents {
   /** Called once, with its name for operators, when another server has a slot of the log. */
   onSuperseded(holder: string): void;
-  /** @see ArchiveContext.heldUntilMs */
   onHeld(untilMs: number): void;
   /** Called when the generation cannot go on: a segment was not sent, or the storage has lost objects. */
   onError(error: unknown): void;
-  /** Called when a standby says that it cannot read this object. */
   onLack(key: string): Promise<void>;
 }
 

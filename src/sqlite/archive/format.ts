@@ -50,7 +50,6 @@ export interface Seal extends Slot {
 /** What is in a slot, but for the part of the WAL. */
 export type Head = SegmentHeader | Seal;
 
-/** What a segment says about its part of the WAL. */
 export interface SegmentHeader extends Slot, Chunk, WalPlace {
   readonly kind: "segment";
   /** Progress of the database as of this segment, or of an earlier one; `null` if it is unknown. */
@@ -71,7 +70,6 @@ export interface Base extends ObjectId {
   readonly progress: Progress | null;
 }
 
-/** @throws {AppError} operator */
 export function failDamaged(what: string, problem: string): never {
   const damage = `${what} ${problem}`;
   throw new AppError("operator", `the archive is damaged: ${damage}`, { cause: { damage } });
@@ -157,7 +155,6 @@ export function decodeBase(id: ObjectId, body: Uint8Array): Base {
   return { ...decodeJson(baseKey(id), body, isSound), ...id };
 }
 
-/** @throws {AppError} operator if the object has other contents */
 export function decodeChunk(key: string, compressed: Uint8Array, { bytes, sha256 }: Chunk): Buffer {
   if (hashOf(compressed) !== sha256) failDamaged(key, "does not match its checksum");
   try {
@@ -195,12 +192,10 @@ export function decodeHead(id: ObjectId, body: Uint8Array): Head {
   return decodeJson(slotKey(id), body.subarray(0, headLength(body)), isSound);
 }
 
-/** @returns the part of the WAL. @throws {AppError} operator if it is damaged */
 export function decodeContents(header: SegmentHeader, body: Uint8Array<ArrayBuffer>): Buffer {
   return decodeChunk(slotKey(header), body.subarray(headLength(body)), header);
 }
 
-/** @throws {AppError} operator if it is damaged, or no segment */
 export function decodeSegment(id: ObjectId, body: Uint8Array<ArrayBuffer>) {
   const header = decodeHead(id, body);
   if (header.kind !== "segment") return failDamaged(slotKey(id), "is no segment");

@@ -58,7 +58,6 @@ export interface WalPin extends Disposable {
 export interface Progress {
   /** Each number only grows, unless an older state is put in the place of the database. */
   readonly changes: number;
-  /** What the last change was; `null` if there is none. */
   readonly lastChange: string | null;
   readonly tokens: number;
   readonly revokedTokens: number;
@@ -86,7 +85,6 @@ export interface OpenDatabase {
   walBytes(): number;
   /** @returns whether the WAL continues after this position, of which a part was read earlier */
   continuesAt(position: WalPosition): boolean;
-  /** @returns the position at the beginning of the WAL as it is now */
   beginning(): WalPosition;
   /** @param start a position in the WAL as it is now */
   readWal(start: WalPosition): WalReader;
@@ -101,7 +99,6 @@ export interface OpenDatabase {
 
 /** A file next to the database that says which part of its archive belongs to it. */
 export interface ArchiveMarker {
-  /** Id of the archive; `null` if it is unknown. */
   readonly archive: string | null;
   /** Names of the last generations that this database has begun, or tried to, newest first. */
   readonly names: readonly string[];
@@ -144,7 +141,6 @@ export interface RestoredFile extends RestoreTarget, Disposable {
 /** The files of a database, on the disk of a machine. Any call can fail with an I/O error, e.g. on a full disk. */
 export interface DatabaseFiles {
   readonly path: string;
-  /** Names this server for operators. */
   readonly holder: string;
   /** @returns an identity that no other running process has; a process that had it before has ended */
   lockIdentity(): string;
@@ -164,7 +160,6 @@ export interface DatabaseFiles {
   requireWritable(): void;
   /** Notes that the archive has all commits up to this time, for commands. It does not fail. */
   noteArchived(timeMs: number): void;
-  /** Deletes the database and its WAL. */
   discard(): void;
   /** Deletes the WAL of a database that no process has open. */
   discardWal(): void;

@@ -39,7 +39,6 @@ export function createProblems(
   onWaiting: ArchiveOptions["onWaiting"] = () => {},
 ) {
   const failing = new Map<Activity, { readonly reason: string; readonly what: string }>();
-  /** Activities whose failure was logged, and is not over. */
   const logged = new Set<Activity>();
   const loggedMs = new Map<Activity, number>();
   const running = new Map<Activity, Promise<void>>();

@@ -1,15 +1,5 @@
-import {
-  closeSync,
-  fstatSync,
-  fsyncSync,
-  openSync,
-  readFileSync,
-  readSync,
-  renameSync,
-  statSync,
-} from "node:fs";
+import { fstatSync, readFileSync, readSync, statSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
-import { claimTemporary } from "../../base/temporary-file.ts";
 import type { DatabaseFiles, Progress, ProgressReader } from "../archive/machine.ts";
 import { connect } from "../file/connection.ts";
 import {
@@ -17,7 +7,6 @@ import {
   discardWal,
   fileState,
   freeBytesOf,
-  PRIVATE_MODE,
   requireWritable,
   sizeOf,
 } from "../file/files.ts";
@@ -26,7 +15,7 @@ import { markerPath, noteArchived, readMarker, writeMarker } from "./marker.ts";
 import { beginRestore } from "./restored-file.ts";
 import { pinWal } from "./wal-pin.ts";
 import { openWal } from "./wal-reader.ts";
-import { openCopy, writeFully } from "./wal-writer.ts";
+import { beginWal, openCopy } from "./wal-writer.ts";
 
 /** @returns the text of a file of Linux that has one line; `null` on other systems */
 function readLine(path: string): string | null {
@@ -100,18 +89,7 @@ export function diskFiles(path: string, verify: (path: string) => void): Databas
     noteArchived: (timeMs) => noteArchived(path, timeMs),
     discard: () => discard(path),
     discardWal: () => discardWal(path),
-    beginWal() {
-      const temporaryPath = claimTemporary(path);
-      const descriptor = openSync(temporaryPath, "wx", PRIVATE_MODE);
-      return {
-        write: (bytes, offset) => writeFully(descriptor, bytes, offset),
-        publish() {
-          fsyncSync(descriptor);
-          renameSync(temporaryPath, path + suffixes.wal);
-        },
-        [Symbol.dispose]: () => closeSync(descriptor),
-      };
-    },
+    beginWal: () => beginWal(path),
     beginRestore: () => beginRestore(path, verify),
     // Another descriptor of an open database would release the locks of SQLite when closed.
     open(descriptors) {

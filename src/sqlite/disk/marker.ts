@@ -1,12 +1,4 @@
-import {
-  constants,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  utimesSync,
-  writeFileSync,
-} from "node:fs";
+import { readFileSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { suffixes } from "../../base/database-url.ts";
 import { fail, systemCode } from "../../base/error.ts";
@@ -31,7 +23,7 @@ export function markerPath(databasePath: string): string {
 
 export function readMarker(databasePath: string): ArchiveMarker | null {
   const path = markerPath(databasePath);
-  requirePermission([path], constants.R_OK);
+  requirePermission([path]);
   try {
     const { next, ...marker } = JSON.parse(readFileSync(path, "utf8"));
     if (next !== undefined && next.inode === inodeOf(databasePath)) return next.marker;

@@ -1,8 +1,11 @@
-import { writeSync } from "node:fs";
+import { closeSync, fsyncSync, openSync, renameSync, writeSync } from "node:fs";
+import { suffixes } from "../../base/database-url.ts";
 import { fail, messageOf } from "../../base/error.ts";
-import type { Copy, WalPosition } from "../archive/machine.ts";
+import { claimTemporary } from "../../base/temporary-file.ts";
+import type { Copy, DatabaseFiles, WalPosition } from "../archive/machine.ts";
 import { pragma } from "../file/connection.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
+import { PRIVATE_MODE } from "../file/files.ts";
 import {
   committedBytes,
   FRAME_HEADER_BYTES,
@@ -23,9 +26,22 @@ export interface WrittenWal {
   committed: number;
 }
 
-export function writeFully(descriptor: number, bytes: Uint8Array, position: number): void {
+function writeFully(descriptor: number, bytes: Uint8Array, position: number): void {
   for (let at = 0; at < bytes.length; )
     at += writeSync(descriptor, bytes, at, bytes.length - at, position + at);
+}
+
+export function beginWal(path: string): ReturnType<DatabaseFiles["beginWal"]> {
+  const temporaryPath = claimTemporary(path);
+  const descriptor = openSync(temporaryPath, "wx", PRIVATE_MODE);
+  return {
+    write: (bytes, offset) => writeFully(descriptor, bytes, offset),
+    publish() {
+      fsyncSync(descriptor);
+      renameSync(temporaryPath, path + suffixes.wal);
+    },
+    [Symbol.dispose]: () => closeSync(descriptor),
+  };
 }
 
 /** @param bytes whole frames, after the header of the WAL if they are its first ones */

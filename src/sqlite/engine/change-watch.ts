@@ -1,7 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { fail } from "../../base/error.ts";
 
-/** Interval at which changes by other processes are noticed. */
 const POLL_MS = 50;
 
 export type ChangeWatch = ReturnType<typeof createChangeWatch>;

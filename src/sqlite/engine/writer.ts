@@ -53,11 +53,9 @@ function createState({ nowMs = () => performance.now(), ...parts }: WriterParts)
     queue: createRoundRobinQueue<Write>(),
     /** Writes of a batch that was rolled back. They run in the next one. */
     rolledBack: [] as Write[],
-    /** Number of writes that were committed, and wait for the gate. */
     unconfirmed: 0,
     /** Whether a batch is scheduled, or a checkpoint runs. */
     scheduled: false,
-    /** Since when another process has been writing; `null` if none is. */
     busySinceMs: null as number | null,
   };
 }
@@ -214,7 +212,6 @@ export function createWriter(parts: WriterParts) {
       parts.reader.reset();
       startCheckpoint(state);
     },
-    /** Waits until no write is queued, runs or waits for the gate. */
     async idle(): Promise<void> {
       while (state.scheduled || pending() > 0) await Bun.sleep(1);
     },

@@ -9,9 +9,8 @@ import { fileState, sidecarsOf } from "./files.ts";
 const OPEN_TIMEOUT_MS = 5_000;
 
 /**
- * Number of pages in the WAL that makes a checkpoint due: 16 MB. With SQLite's default of 1,000, most pages are
- * written again soon after they were copied. With four times as many, each page is copied less often, so
- * writes are cheaper.
+ * Number of pages in the WAL that makes a checkpoint due: 16 MB. With SQLite's default of 1,000, most pages are written
+ * again soon after they were copied. With four times as many, each page is copied less often, so writes are cheaper.
  */
 export const CHECKPOINT_PAGES = 4000;
 
@@ -86,7 +85,6 @@ export function configure(db: Database): void {
   db.run("pragma foreign_keys = on");
 }
 
-/** @returns e.g. `3.51.3` */
 export function sqliteVersion(db: Database): string {
   const statement = db.prepare<{ version: string }, []>("select sqlite_version() as version");
   return statement.get()?.version ?? "";

@@ -61,7 +61,6 @@ function openState(path: string, lock: ServerLock | null, isCopy: boolean) {
     ...{ database, wal, index, lock, isCopy },
     /** When the content was read, or before; `null` if the disk failed. */
     walState: readState(index),
-    /** When the database was last as expected. */
     content: readContent(database),
     /** Once a file was overwritten, the WAL does not belong to the database. */
     overwritten: null as string | null,

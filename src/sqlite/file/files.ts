@@ -69,7 +69,7 @@ export function requireAbsent(path: string): void {
 }
 
 /** SQLite reports those that it may not open in several ways, e.g. as an I/O error. @throws {AppError} operator */
-export function requirePermission(paths: readonly string[], mode: number): void {
+export function requirePermission(paths: readonly string[], mode = constants.R_OK): void {
   for (const path of paths.filter((each) => existsSync(each))) {
     try {
       accessSync(path, mode);

@@ -41,7 +41,6 @@ function entriesOf(db: Database): readonly SchemaEntry[] {
   }
 }
 
-/** @returns the schema after these migrations */
 export function readEntries(scripts = migrations): readonly SchemaEntry[] {
   using db = new Database(":memory:");
   for (const sql of scripts) db.run(sql);
@@ -94,7 +93,6 @@ export function requireMigrated(version: number): void {
   requireCurrent(version, SCHEMA_VERSION);
 }
 
-/** @throws as `findVersion` and `requireMigrated` */
 export function requireCurrentSchema(db: Database): void {
   requireMigrated(findVersion(db));
 }

@@ -1,5 +1,5 @@
 /** Rejects a file in which SQLite would read without end. Nothing can interrupt it, not even while it opens a file. */
-import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
+import { closeSync, fstatSync, openSync, readSync } from "node:fs";
 import { fail } from "../../base/error.ts";
 import { isAtRest } from "./connection.ts";
 import { readHeader, requirePermission, sizeOf } from "./files.ts";
@@ -78,7 +78,7 @@ function areTreesFinite(descriptor: number, pageBytes: number): boolean {
  * @throws {AppError} operator if SQLite would not end
  */
 export function requireFiniteTrees(path: string): void {
-  requirePermission([path], constants.R_OK);
+  requirePermission([path]);
   if (sizeOf(path) === 0 || !isAtRest(path)) return;
   const header = readHeader(path);
   if (header === null) return;

@@ -17,7 +17,6 @@ export function lockPath(databasePath: string): string {
   return databasePath + suffixes.serverLock;
 }
 
-/** @returns whether no other process has the database open */
 function canLockAll(databasePath: string): boolean {
   try {
     using db = connect(databasePath);
@@ -55,8 +54,8 @@ export function requireOneName(databasePath: string): void {
  */
 export function takeServerLock(
   databasePath: string,
-  timeoutMs: number,
   kind: "exclusive" | "shared" = "exclusive",
+  timeoutMs = LOCK_TIMEOUT_MS,
 ) {
   const path = lockPath(databasePath);
   const { SQLITE_OPEN_CREATE, SQLITE_OPEN_NOFOLLOW, SQLITE_OPEN_READWRITE } = constants;
@@ -82,6 +81,6 @@ export function isServed(databasePath: string): boolean {
   const path = realpathSync(databasePath);
   // A server has a WAL, and the lock file may be read-only.
   if (isAtRest(path) || !existsSync(lockPath(path))) return false;
-  using lock = takeServerLock(path, 0, "shared");
+  using lock = takeServerLock(path, "shared", 0);
   return lock === null;
 }

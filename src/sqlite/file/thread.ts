@@ -26,21 +26,17 @@ export function createThread<Request, Reply, Event = never>(
     if (!isClosing) onBroken(reason);
   }
 
-  function start(): Worker {
-    const started = create();
-    started.onmessage = ({ data }: MessageEvent<Reply | Event>) => {
+  function open(): Worker {
+    if (worker !== null) return worker;
+    worker = create();
+    worker.onmessage = ({ data }: MessageEvent<Reply | Event>) => {
       if (isReply(data)) requests.shift()?.resolve(data as Reply);
       else onEvent(data as Event);
     };
-    started.onerror = ({ message }) => markBroken(message);
-    started.addEventListener("close", () => markBroken("the thread has ended"), { once: true });
-    return started;
-  }
-
-  const open = () => {
-    worker ??= start();
+    worker.onerror = ({ message }) => markBroken(message);
+    worker.addEventListener("close", () => markBroken("the thread has ended"), { once: true });
     return worker;
-  };
+  }
 
   return {
     /** @throws if the thread itself has failed. Every later call fails too. */

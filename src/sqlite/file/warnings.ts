@@ -24,7 +24,6 @@ function ancestorsOf(directory: string): string[] {
   return parent === directory ? [directory] : [directory, ...ancestorsOf(parent)];
 }
 
-/** @returns the files of the database, and its directory, that every user of the machine can read or change */
 function findExposed(path: string): readonly string[] {
   const directory = dirname(path);
   const canEnter = ancestorsOf(directory).every((each) => hasPermission(each, OTHERS_ENTER));

@@ -8,7 +8,6 @@ import type { ListRows } from "./records.ts";
 
 interface List {
   readonly table: RecordTable;
-  /** Whether it has the orders of one user. */
   readonly ofUser: boolean;
   /** Empty for all. */
   readonly statuses: readonly OrderStatus[];

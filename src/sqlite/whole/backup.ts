@@ -1,5 +1,5 @@
 /** Copies a database while it is in use, and verifies the copy. */
-import { existsSync, renameSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { databaseFiles, suffixes } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
@@ -7,21 +7,13 @@ import { claimTemporary, makeTemporaryDatabase } from "../../base/temporary-file
 import type { Backend, BackUpOptions, BackupSummary } from "../../domain/store.ts";
 import { connect, connectAtRest, countRows, type DatabaseFile } from "../file/connection.ts";
 import { describeSqliteError, withIoErrors } from "../file/errors.ts";
-import {
-  copyOwnership,
-  discard,
-  PRIVATE_MODE,
-  publish,
-  requireAbsent,
-  sizeOf,
-} from "../file/files.ts";
+import { copyOwnership, PRIVATE_MODE, publish, requireAbsent, sizeOf } from "../file/files.ts";
 import { requireCurrentSchema, SCHEMA_VERSION } from "../file/migrate.ts";
 import { isServed } from "../file/server-lock.ts";
 import { createStatementThread } from "../file/thread.ts";
 import { appendChecksum } from "./backup-checksum.ts";
 import { checkDatabase, findInFile } from "./check.ts";
 
-/** Interval at which the size of a copy is compared. */
 const WATCH_MS = 100;
 
 /** @param path of a database that no other process uses. @throws {AppError} operator if it is not ours, or is damaged */
@@ -83,7 +75,7 @@ function recordBackup(databasePath: string): void {
     renameSync(temporaryPath, marker);
   } catch {
     // The directory may be read-only for this user.
-    discard(temporaryPath);
+    rmSync(temporaryPath, { force: true });
   }
 }
 
@@ -94,7 +86,6 @@ export function lastBackupS(databasePath: string): number | null {
   return mtimeMs === undefined ? null : mtimeMs / 1000;
 }
 
-/** Verifies a copy of a database. Its rows are read only if this program knows its schema. */
 function verifyCopy(path: string, version: number): Awaited<ReturnType<Backend["backUp"]>> {
   if (version === SCHEMA_VERSION) {
     {

@@ -6,12 +6,7 @@
  */
 import type { Database } from "bun:sqlite";
 import { fail } from "../../base/error.ts";
-import {
-  type CopiedTable,
-  type CopyRow,
-  copiedTableNames,
-  copiedTables,
-} from "../../domain/copy.ts";
+import { type CopiedTable, type CopyRow, copiedTables } from "../../domain/copy.ts";
 import { idGapProblem } from "../../domain/import-plan.ts";
 import type { RecordTable } from "../../domain/record.ts";
 import { levelBits, prepareLastId } from "../tables/count-index.ts";
@@ -25,8 +20,7 @@ type CountChange = Record<"level" | "bucket" | "ids", number> & { readonly list:
 /** @returns a function that starts inserting within a transaction */
 export function prepareBulkInsert(db: Database) {
   const inserts = new Map(
-    copiedTableNames.map((table) => {
-      const { columns } = copiedTables[table];
+    Object.entries(copiedTables).map(([table, { columns }]) => {
       const values = columns.map((name) => `$${name}`);
       const sql = `insert into ${table} (${columns.join(", ")}) values (${values.join(", ")})`;
       return [table, db.prepare<null, CopyRow>(sql)];

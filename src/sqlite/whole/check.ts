@@ -29,7 +29,6 @@ const SHARED_PAGE = /2nd reference to page/;
  */
 const UNREADABLE = /^SQLITE_(CORRUPT|NOTADB|ERROR|TOOBIG)/;
 
-/** @returns whether the tables can be read to their ends */
 function isWalkable(findings: readonly string[]): boolean {
   return findings.length < MAX_DAMAGED_PAGES && !findings.some((line) => SHARED_PAGE.test(line));
 }
@@ -171,7 +170,6 @@ const sections: readonly Section[] = [
   ...changeChecks("select * from changes").map(([name, query]): Section => [name, findBy(query)]),
 ];
 
-/** @returns the first findings of one section. A section that cannot be read is a finding too. */
 function checkSection(db: Database, name: string, find: Find, limit = MAX_FINDINGS): string[] {
   const findings: string[] = [];
   try {

@@ -33,7 +33,6 @@ async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly Copy
   yield batch;
 }
 
-/** @returns the rows as this connection sees them. @param requireUnchanged called before what was read is used */
 function copySourceOf(db: Database, requireUnchanged = () => {}): CopySource {
   const lastId = prepareLastId(db);
   return {

@@ -29,7 +29,6 @@ import { renameFeed } from "../tables/feed.ts";
 import { verifyDatabase } from "./backup.ts";
 import { findChange, NO_CHECKSUM, removeChecksum, requireEnd } from "./backup-checksum.ts";
 
-/** @returns the path of the backup, with symbolic links resolved */
 function findBackup(from: string): string {
   if (!existsSync(from)) fail("operator", "no such file");
   // SQLite looks for the WAL next to the file, not next to a link to it.
@@ -142,7 +141,7 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     requireOurs(path);
     makeParents(path);
     const hadLockFile = existsSync(lockPath(path));
-    using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
+    using lock = takeServerLock(path);
     if (lock === null) fail("operator", "a server is using the database: stop it first");
     using created = new DisposableStack();
     if (!hadLockFile) created.defer(() => rmSync(lockPath(path), { force: true }));

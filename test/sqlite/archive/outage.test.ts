@@ -111,7 +111,7 @@ test("an archive is not said to have a write when a server starts, until it has 
   await archive.serve(1);
   using command = openDatabase(archive.path);
   command.run("insert into t (content) values ('other')");
-  using _lock = takeServerLock(archive.path, 0);
+  using _lock = takeServerLock(archive.path, "exclusive", 0);
   const { state, unreliable: storage } = makeUnreliable(archive.storage);
   state.isAway = true;
   const untilArchived = watchArchive(archive.path)().then((has) => [has, state.isAway]);

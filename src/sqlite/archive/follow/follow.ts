@@ -58,21 +58,18 @@ interface FollowOptions extends ServerContext {
   readonly onFresh: (ageMs: number) => void;
 }
 
-/** @param number of the first slot to read */
 function beginLog({ machine, log }: FollowOptions, generation: Generation, number: number) {
   log("info", "following", { holder: generation.holder, generation: generation.number });
   return {
     generation,
     /** The slot after the last segment in the copy. */
     next: { generation: generation.number, number },
-    /** Where the log ends; `null` until that was read. */
     ended: null as Seal | null,
     observe: createStillness(machine),
     confirmed: 0,
     /** An empty slot ahead, and when the look at it began; `null` if none is known. */
     empty: null as { readonly number: number; readonly lookedMs: number } | null,
     isLooking: false,
-    /** Looks at those who have begun anew after the end; `null` unless one has. */
     lookAtAnew: null as LookAtAnew | null,
     isTakingOver: false,
   };
@@ -89,7 +86,6 @@ function createFollowing(options: FollowOptions, copy: Copy, generation: Generat
     ...start,
     copy,
     problems: createProblems(log, machine, onWaiting),
-    /** How many segments are read at the same time. */
     ahead: 1,
     intervalMs: HEARTBEAT_MS,
     /** When the last look began that has found the end of the log. */
@@ -105,7 +101,6 @@ function createFollowing(options: FollowOptions, copy: Copy, generation: Generat
   };
 }
 
-/** @throws {AppError} if the segment is damaged, or does not continue the copy */
 function append(following: Following, header: SegmentHeader, body: Uint8Array<ArrayBuffer>): void {
   const { copy, generation, files, next, last, end } = following;
   const isNext = end === null || isSamePosition(header.previous, end);
@@ -191,7 +186,6 @@ function failLacking(following: Following, id: ObjectId, problem: string): never
   fail("unavailable", `waiting for a base of the primary: ${problem}`);
 }
 
-/** @returns whether the log may end here */
 function noteBeat(following: Following, beat: Heartbeat | null): boolean {
   const { next, confirmed } = following;
   // It is from an earlier look, so that segment was stored before this one began.
@@ -224,7 +218,6 @@ async function lookAtLog(following: Following): Promise<string | null> {
   return `${following.next.number} ${beat.value?.sequence}`;
 }
 
-/** Begins to look for the base to which the copy belongs, or has begun. */
 function lookForBase(following: Following): ReturnType<typeof findBaseOf> {
   following.base ??= findBaseOf(following.storage, following.last).catch((error) => {
     following.base = null;
@@ -297,7 +290,6 @@ function prepareClaim(following: Following, ended: Seal, end: ObjectId, hasAll: 
   following.claim = { record, hasAll, isInFile };
 }
 
-/** Another server has begun a generation after the log of this one has ended. */
 function continueWith(following: Following, ended: Seal, generation: Generation): void {
   const { parent } = generation;
   const end = shift(ended, -1);

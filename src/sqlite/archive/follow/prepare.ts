@@ -24,7 +24,6 @@ import { announceRegularly } from "../write/announcement.ts";
 import { seal, sealerOf } from "../write/log.ts";
 import { watchAnew } from "./anew.ts";
 
-/** Restores the newest state where there is no database, or an empty one, or in the place of the copy of a standby. */
 async function restoreNewest(options: ServerContext): Promise<Restored> {
   const { files, machine, storage, log } = options;
   const { path } = files;
@@ -80,7 +79,6 @@ export async function ensureDatabase(options: ServerContext): Promise<void> {
   await restoreNewest(options);
 }
 
-/** Segments that are read at the same time. */
 const MAX_READS = 8;
 /** Time between two attempts to restore. Each may download all of the database: it is at least as long as the last one. */
 const RESTORE_RETRY_MS = 5_000;
@@ -139,7 +137,6 @@ async function rebuildWal({ storage, files }: ServerContext, last: ObjectId): Pr
   }
 }
 
-/** Waits for the record of the server that has ended this log. @returns whether there is one in time */
 async function untilContinued(
   { storage, machine, signal, onWaiting, takeoverMs, wasSuperseded }: ServerContext,
   { number }: Generation,

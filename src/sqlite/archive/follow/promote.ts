@@ -23,7 +23,6 @@ async function requireStandby(storage: ObjectStorage, primary: string, nowMs: nu
   return fail("operator", NO_STANDBY);
 }
 
-/** @returns the newest generation, and how its log ends */
 async function requireSoundEnd(storage: ObjectStorage) {
   const catalog = await readCatalog(storage);
   const newest = requireNewest(catalog) ?? fail("operator", "the archive is empty");

@@ -39,7 +39,6 @@ const MAX_LOOKS = 3;
 const MAX_AFTER_SEAL = 2 * MAX_SENDING;
 
 interface StoredSegment extends ObjectId {
-  /** As stored: compressed. */
   readonly bytes: number;
 }
 
@@ -49,7 +48,6 @@ export interface LogExtent {
   readonly isSealed: boolean;
   /** The first slot that may be sealed: segments before it are known to have been stored. */
   readonly sealFrom: ObjectId;
-  /** What is missing; `null` if nothing is. */
   readonly loss: string | null;
 }
 
@@ -174,7 +172,6 @@ export interface Catalog {
 export interface History {
   readonly catalog: Catalog;
   readonly base: StoredBase;
-  /** Those before what is missing. */
   readonly segments: readonly StoredSegment[];
   /** The last segment, which may be that before the first one of the base. */
   readonly last: ObjectId;
@@ -197,7 +194,6 @@ export async function readGeneration(storage: ObjectStorage, number: number): Pr
   return found ?? failDamaged(generationKey(number), "is missing");
 }
 
-/** @returns `null` if it was deleted since it was listed */
 async function readBase(storage: ObjectStorage, id: ObjectId): Promise<StoredBase | null> {
   try {
     const body = await storage.get(baseKey(id));
@@ -379,7 +375,6 @@ export async function readNewestProgress(
   return null;
 }
 
-/** @returns whether it has all that completes the base */
 function isUsable({ base, last, loss }: History): boolean {
   return base.damage === null && (loss === null || isAtOrBefore(base.last, last));
 }
@@ -462,7 +457,6 @@ export function failUnrestorable(
   return fail("operator", `the archive is damaged: ${problems.join(", and ")}${advice}`);
 }
 
-/** @returns since when the history has no more commits */
 async function endMs({ catalog, base, last }: History): Promise<number> {
   const head = await readHead(catalog.storage, last);
   return isAtOrBefore(last, base.last) ? base.timeMs : (head?.timeMs ?? base.timeMs);
@@ -511,14 +505,12 @@ export async function findState(catalog: Catalog, atMs: number) {
     (base) =>
       `${baseKey(base)} is damaged, an older base was used, and nothing is lost: ${base.damage}`,
   );
-  /** What should be repaired, or is not in the state. */
   const warnings: readonly string[] = [...skipped, ...(await warningsOfLater(history, atMs))];
   return {
     history,
     warnings,
     /** The last segment of the base, or a later one without which the state is another one. */
     needed: await findNeeded(history, atMs),
-    /** What is damaged of newer bases. */
     damage: damaged.flatMap((base) => base.damage ?? []),
   };
 }

@@ -135,7 +135,6 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
     throw code === null ? new Error(message) : archiveError(code, message, cause);
   }
 
-  /** Sends a request of the start, which the signal ends. */
   async function askAtStart(request: ArchiveRequest): Promise<boolean> {
     signal.throwIfAborted();
     const { promise: aborted, reject } = Promise.withResolvers<never>();
@@ -180,7 +179,6 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
     /** If so, a standby may take over: write something small each second, and call the other one when that succeeds. */
     isDiskFailing: writes.isFailing,
     noteDiskWorks: () => writes.setFailing(false),
-    /** @returns the age of the copy, in seconds; `null` if this server may write */
     secondsBehind: () => (isCopy ? (clock.monotonicMs() - freshMs) / 1000 : null),
     /** @returns for how long another server may have taken over, in seconds; `null` if none can have acknowledged a write */
     secondsUnheld(): number | null {
@@ -189,7 +187,6 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
       if (!isSync || !settings.standby || unheldMs < 0) return null;
       return (unheldMs + settings.takeoverMs) / 1000;
     },
-    /** Whether this server has taken over, and has everything that the other one had acknowledged. */
     hasAll: () => hasAll,
     /** Keeps the copy, whose files are open, up to date, until this server may write. Close them afterwards. */
     async follow(files: FileDescriptors): Promise<void> {

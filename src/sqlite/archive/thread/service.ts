@@ -1,11 +1,7 @@
 /** What the thread of the archive does for the thread of the server, and the messages between them. */
 import { AppError, type ErrorCode, messageOf } from "../../../base/error.ts";
 import type { ArchiveLog, ArchiveSettings } from "../../../domain/archive.ts";
-import {
-  type ObjectStorage,
-  type OpenStorage,
-  withRetries,
-} from "../../../domain/object-storage.ts";
+import { type OpenStorage, withRetries } from "../../../domain/object-storage.ts";
 import type { FileDescriptors } from "../../file/file-watch.ts";
 import {
   ARCHIVE_CAUSE,
@@ -89,7 +85,7 @@ export function createArchiveService({ machine, openStorage, filesOf, respond }:
       if (!isReached) await probe(server);
       isReached = true;
     };
-    const create: ObjectStorage["create"] = (...given) =>
+    const create: typeof storage.create = (...given) =>
       tryStorage().then(() => storage.create(...given));
     return { ...settings, ...server, storage: { ...storage, create }, tryStorage };
   }

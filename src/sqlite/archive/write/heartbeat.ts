@@ -70,7 +70,6 @@ export async function startHeartbeat(
     events.onError(new AppError("operator", reason));
   }
 
-  /** @returns whether no other server has a slot of the log */
   async function show(via = storage): Promise<boolean> {
     // A server that hears nothing cannot acknowledge anything, either: others may take over.
     const isSilent = machine.monotonicMs() - lookedMs >= takeoverMs;
@@ -118,7 +117,6 @@ export async function startHeartbeat(
   const timer = machine.every(intervalMs, () => void next());
   void next();
   return {
-    /** @returns the standby that has announced itself; `null` if there is none */
     standby: standbys.current,
     /**
      * Says that the archive has a base. Nothing may be acknowledged before: a generation whose heartbeat denies it counts

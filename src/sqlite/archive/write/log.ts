@@ -122,7 +122,6 @@ export function createOwnLog(
   { number: generation, name: writer, holder }: Pick<Generation, "number" | "name" | "holder">,
 ) {
   let stored = 0;
-  /** Number of the last segment whose create was begun. */
   let sent = 0;
   let isEnded = false;
   /** Segments that the archive has, while it lacks one before them. */
@@ -135,7 +134,6 @@ export function createOwnLog(
   }
 
   return {
-    /** @returns whether the archive has the segment; `false` if the log has ended */
     async append(head: SegmentHeader, contents: Uint8Array): Promise<boolean> {
       const body = new Uint8Array(Buffer.concat([encodeJson(head), contents]));
       sent = Math.max(sent, head.number);

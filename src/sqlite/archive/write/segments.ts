@@ -14,7 +14,6 @@ const MAX_PENDING_BYTES = 64 * 2 ** 20;
 const MAX_BACK_MS = 1_000;
 const EARLIEST_MS = Date.UTC(2026, 0);
 
-/** How long a stopping server waits for the storage. */
 const CLOSE_TIMEOUT_MS = 5_000;
 /** How long it waits for other processes, so that the next start can prove that it continues the archive. */
 const OTHERS_TIMEOUT_MS = 500;
@@ -42,9 +41,7 @@ export async function createGenerationWriter(archive: ArchiveContext, beginning:
     heartbeat: await startHeartbeat(archive, generation, ownLog),
     reader: archive.database.readWal(position),
     queue: [] as QueuedSegment[],
-    /** Bytes that were read, and are not in the archive. */
     pendingBytes: 0,
-    /** Bytes of compressed segments that the archive has. */
     storedBytes: 0,
     /** The last segment that was read. Before the first one, its number is 0, and its time that of what is continued. */
     lastRead: { generation: generation.number, number: 0, timeMs },
@@ -59,7 +56,6 @@ export async function createGenerationWriter(archive: ArchiveContext, beginning:
      * that of the last commit counted by then. One for each segment that is not confirmed, or the last one.
      */
     reads: [] as { segment: number; ticket: number; timeMs: number }[],
-    /** Ticket of the last commit counted when the end of the WAL was read. */
     readTicket: 0,
     /** `null` if the generation has begun with a base, which is not complete. */
     newestBase: newest,

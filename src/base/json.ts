@@ -64,7 +64,8 @@ const [QUOTE, BACKSLASH] = Buffer.from('"\\');
 
 function endOfString(text: string, start: number): number {
   let at = start + 1;
-  while (text.charCodeAt(at) !== QUOTE) at += text.charCodeAt(at) === BACKSLASH ? 2 : 1;
+  while (at < text.length && text.charCodeAt(at) !== QUOTE)
+    at += text.charCodeAt(at) === BACKSLASH ? 2 : 1;
   return at + 1;
 }
 

@@ -20,26 +20,22 @@ import { prepareLastId } from "../tables/count-index.ts";
 import { verifyDatabase } from "./backup.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 
-/** Yields to the event loop after each batch, so that signals are handled and progress is drawn. */
-async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly CopyRow[]> {
-  let batch: CopyRow[] = [];
-  for (const row of rows) {
-    batch.push(row);
-    if (batch.length < COPY_BATCH_ROWS) continue;
-    yield batch;
-    await yieldToEventLoop();
-    batch = [];
-  }
-  yield batch;
-}
-
 function copySourceOf(db: Database, requireUnchanged = () => {}): CopySource {
   const lastId = prepareLastId(db);
   return {
     async *read(table) {
       const { columns, sortKey } = copiedTables[table];
       const select = `select ${columns.join(", ")} from ${table} order by ${sortKey.join(", ")}`;
-      yield* inBatches(db.prepare<CopyRow, []>(select).iterate());
+      let batch: CopyRow[] = [];
+      for (const row of db.prepare<CopyRow, []>(select).iterate()) {
+        batch.push(row);
+        if (batch.length < COPY_BATCH_ROWS) continue;
+        yield batch;
+        batch = [];
+        // So that signals are handled and progress is drawn.
+        await yieldToEventLoop();
+      }
+      yield batch;
       requireUnchanged();
     },
     async lastId(table) {

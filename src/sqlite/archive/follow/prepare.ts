@@ -54,7 +54,7 @@ async function sealNewest(options: ServerContext, catalog: Catalog): Promise<voi
   await seal(storage, tail.sealFrom, sealerOf(options));
 }
 
-/** @throws {AppError} operator if it must not be restored, or cannot be. @throws the reason of the signal */
+/** Restores a missing database. @throws {AppError} operator if it must not, or cannot. @throws the reason of the signal */
 export async function ensureDatabase(options: ServerContext): Promise<void> {
   const { files, storage, restore, standby } = options;
   const { path } = files;

@@ -12,14 +12,15 @@ dark.addEventListener("change", paint);
 
 /** Shown instead of the token in the requests of Swagger UI, because a screen may be shared. */
 const TOKEN_PLACEHOLDER = "$TOKEN";
+/** Its name in the document. */
+const SCHEME = "token";
 
 let token = "";
 
 function insertToken(request) {
   const { headers } = request;
-  if (headers.Authorization === `Bearer ${TOKEN_PLACEHOLDER}`) {
+  if (headers.Authorization === `Bearer ${TOKEN_PLACEHOLDER}`)
     headers.Authorization = `Bearer ${token}`;
-  }
   return request;
 }
 
@@ -64,7 +65,7 @@ function withTokenCheck({ React: { createElement } }) {
       const isPublic = props.operation.get("security")?.size === 0;
       if (token !== "" || isPublic) return;
       event.stopPropagation();
-      say("Enter a token first: this operation needs one.", "bad");
+      say("Enter a token first: this operation needs one.", true);
       field.focus();
     }
     const wrapper = { className: "execute-check", onClickCapture };
@@ -79,11 +80,7 @@ function withFoldedInfo({ React: { createElement } }) {
     createElement(
       "details",
       { className: "about" },
-      createElement(
-        "summary",
-        { className: "about-title" },
-        "Responses, errors, tokens, lists, retries",
-      ),
+      createElement("summary", null, "Responses, errors, tokens, lists, retries"),
       createElement(InfoContainer, props),
     );
   return { wrapComponents: { InfoContainer: fold } };
@@ -112,14 +109,12 @@ function withAnswer({ fn, React: { createElement, useLayoutEffect, useRef } }) {
       isNew = false;
       section.current.scrollIntoView({ block: "nearest" });
     }, [response]);
-    const command = curlCommand(
-      specSelectors.requestFor(path, method),
-      fn.requestSnippetGenerator_curl_bash,
-    );
-    const isGood = response.get("status") < 400;
+    const request = specSelectors.requestFor(path, method);
+    const command = curlCommand(request, fn.requestSnippetGenerator_curl_bash);
+    const isBad = response.get("status") >= 400;
     return createElement(
       "section",
-      { className: "answer", "data-kind": isGood ? "good" : "bad", ref: section },
+      { className: isBad ? "answer bad" : "answer", ref: section },
       createElement(LiveResponse, props),
       createElement("h4", null, "Command"),
       createElement(
@@ -133,29 +128,6 @@ function withAnswer({ fn, React: { createElement, useLayoutEffect, useRef } }) {
     statePlugins: { spec: { wrapActions: { setResponse } } },
     wrapComponents: { liveResponse: answer, curl: () => () => null },
   };
-}
-
-function partOf(spec, path) {
-  return path.reduce((part, key) => part?.[key], spec);
-}
-
-/** @returns the value with its references replaced. All of them lead to this document, and none is recursive. */
-function inline(value, spec) {
-  if (typeof value !== "object" || value === null) return value;
-  if (Array.isArray(value)) return value.map((item) => inline(item, spec));
-  const { $ref, ...own } = value;
-  const target = $ref && inline(partOf(spec, $ref.split("/").slice(1)), spec);
-  const entries = Object.entries(own).map(([key, item]) => [key, inline(item, spec)]);
-  return { ...target, ...Object.fromEntries(entries) };
-}
-
-/** Swagger UI's own function normalizes the whole document, which takes half of the time to open an operation. */
-function withFastReferences() {
-  const resolveSubtree = async (spec, path) => ({
-    spec: inline(partOf(spec, path), spec),
-    errors: [],
-  });
-  return { fn: { resolveSubtree } };
 }
 
 /** Without a component for the items of an array, Swagger UI warns and uses that of texts. */
@@ -198,26 +170,20 @@ const ui = SwaggerUIBundle({
     withTokenCheck,
     withFoldedInfo,
     withAnswer,
-    withFastReferences,
     withIntegerItems,
     withReadableFields,
   ],
 });
 
-const form = document.getElementById("token-form");
+const form = document.querySelector(".token");
 const field = document.getElementById("token");
 const forget = document.getElementById("token-forget");
 const status = document.getElementById("token-status");
 const initialStatus = status.textContent;
 
-function say(text, kind) {
+function say(text, isBad = false) {
   status.textContent = text;
-  status.dataset.kind = kind;
-}
-
-function schemeName() {
-  const schemes = ui.specSelectors.specJson().toJS().components?.securitySchemes ?? {};
-  return Object.keys(schemes).find((name) => schemes[name].scheme === "bearer");
+  status.className = isBad ? "bad" : "";
 }
 
 /** @returns an error message; `null` if the token is valid */
@@ -235,7 +201,7 @@ async function problemWith(given) {
 function forgetToken() {
   if (token === "") return;
   token = "";
-  ui.authActions.logout([schemeName()]);
+  ui.authActions.logout([SCHEME]);
   forget.hidden = true;
 }
 
@@ -250,23 +216,20 @@ form.addEventListener("submit", async (event) => {
   const attempt = attempts;
   // The value of the header is accepted as well.
   const given = field.value.trim().replace(/^Bearer\s+/i, "");
-  say("Checking the token…", "waiting");
+  say("Checking the token…");
   const problem = await problemWith(given);
   if (attempt !== attempts) return;
-  const name = schemeName();
-  if (problem !== null || name === undefined) {
-    say(problem ?? "The document is still loading.", "bad");
-    return;
-  }
+  if (problem !== null) return say(problem, true);
+  if (ui.preauthorizeApiKey(SCHEME, TOKEN_PLACEHOLDER) === null)
+    return say("The document is still loading.", true);
   token = given;
-  ui.preauthorizeApiKey(name, TOKEN_PLACEHOLDER);
   field.value = "";
   forget.hidden = false;
-  say("Used for all requests below, until you leave or reload the page.", "good");
+  say("Used for all requests below, until you leave or reload the page.");
 });
 
 forget.addEventListener("click", () => {
   forgetToken();
-  say(initialStatus, "");
+  say(initialStatus);
   field.focus();
 });

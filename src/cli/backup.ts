@@ -70,17 +70,15 @@ export async function backUpStore(
   file: string | undefined,
   { directory, keep, json }: JsonOption & { readonly directory?: string; readonly keep?: string },
 ): Promise<void> {
-  if (keep !== undefined && !/^[1-9]\d{0,5}$/.test(keep)) {
+  if (keep !== undefined && !/^[1-9]\d{0,5}$/.test(keep))
     fail("usage", invalidValue("--keep", keep, "must be an integer from 1 to 999,999"));
-  }
   if (keep !== undefined && directory === undefined) fail("usage", "--keep needs --directory");
   if (file !== undefined && file !== "" && directory === undefined) {
     const { value, text } = await backUpTo(file, system);
     return printResult(system, json, value, text);
   }
-  if (file !== undefined || directory === undefined || directory === "") {
+  if (file !== undefined || directory === undefined || directory === "")
     fail("usage", "Name either a file or a directory");
-  }
   const { databaseUrl } = system.config;
   const name = basename(databaseUrl, extname(databaseUrl));
   const newest = `${name}-${timeInName(system.now())}.db`;

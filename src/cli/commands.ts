@@ -2,6 +2,7 @@ import { Argument, type Command, Option } from "commander";
 import { changeTypes } from "../domain/change.ts";
 import { type SettingName, settingNames } from "../domain/settings.ts";
 import { intervalLengths } from "../domain/sums.ts";
+import { scopeWords } from "../domain/token.ts";
 import { backUpStore } from "./backup.ts";
 import { printVersion } from "./build.ts";
 import { printChanges } from "./changes.ts";
@@ -73,10 +74,9 @@ const commands: Commands = {
         description: "create a token and print it; it is shown only once",
         arguments: [new Argument("<name>", "name of the token, e.g. that of its client")],
         options: [
-          new Option(
-            "--scope <scopes>",
-            "what it may do: read, write, users:read, users:write, orders:read, orders:write",
-          ).default("write"),
+          new Option("--scope <scopes>", `what it may do: ${scopeWords.join(", ")}`).default(
+            "write",
+          ),
         ],
         flags: {
           "--expires <duration>": "lifetime, e.g. 30m, 12h, 90d or 52w (default: unlimited)",

@@ -3,8 +3,8 @@ import { CHECKSUM_SUFFIX, formatChecksum } from "../base/checksum.ts";
 import { AppError, fail } from "../base/error.ts";
 import { yieldToEventLoop } from "../base/event-loop.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
-import { invalidValue } from "../domain/config.ts";
-import { isOrderStatus, Order, orderStatuses } from "../domain/order.ts";
+import { readWords } from "../domain/config.ts";
+import { Order, orderStatuses } from "../domain/order.ts";
 import { ALWAYS_FITTING, type Page, type PageQuery } from "../domain/page.ts";
 import type { RecordTable } from "../domain/record.ts";
 import { User } from "../domain/user.ts";
@@ -29,9 +29,7 @@ export interface ExportOptions extends Period {
 function readStatuses(table: RecordTable, { status }: ExportOptions) {
   if (status === undefined) return () => true;
   if (table === "users") fail("usage", "--status is for orders only");
-  const statuses = status.split(",");
-  const problem = `must be one or more of ${orderStatuses.join(", ")}, separated by commas`;
-  if (!statuses.every(isOrderStatus)) fail("usage", invalidValue("--status", status, problem));
+  const statuses = readWords("--status", status, orderStatuses);
   return (record: User | Order) => "status" in record && statuses.includes(record.status);
 }
 
@@ -101,9 +99,8 @@ export async function exportTable(
     };
     write(formatter.header);
     for await (const records of readRecords<User | Order>(store[table].list)) {
-      const exported = records.filter(
-        (record) => record.created_at >= start && record.created_at < end && isInStatus(record),
-      );
+      const isInPeriod = ({ created_at }: User | Order) => created_at >= start && created_at < end;
+      const exported = records.filter((record) => isInPeriod(record) && isInStatus(record));
       write(formatter.formatRecords(exported));
       count += exported.length;
     }

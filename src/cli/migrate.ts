@@ -5,8 +5,7 @@ import { formatCount } from "./count-text.ts";
 import { type CommandSystem, withStore } from "./system/system.ts";
 
 async function distributeStore(
-  { stderr, stdout }: CommandSystem,
-  databaseUrl: string,
+  { config: { databaseUrl }, stderr, stdout }: CommandSystem,
   distribute: DistributeStore,
 ): Promise<void> {
   const database = redactPassword(databaseUrl);
@@ -14,11 +13,8 @@ async function distributeStore(
     const what = `${formatCount(orders, "order")} over ${formatCount(workers, "worker")}`;
     stderr(`Distributing ${what}: until the end, requests return 503\n`);
   });
-  stdout(
-    done
-      ? `Distributed ${database}. Restart its servers: until then, they return 503\n`
-      : `${database} is distributed already\n`,
-  );
+  if (!done) return stdout(`${database} is distributed already\n`);
+  stdout(`Distributed ${database}. Restart its servers: until then, they return 503\n`);
 }
 
 /** @throws {AppError} operator if a server is using a SQLite file; usage if it cannot be distributed */
@@ -29,14 +25,13 @@ export async function migrateStore(
   const { databaseUrl } = system.config;
   const database = redactPassword(databaseUrl);
   const distribute = options.distribute ? system.backendOf(databaseUrl).distribute : undefined;
-  if (distribute === null) {
+  if (distribute === null)
     fail("usage", `Cannot distribute ${database}: --distribute is for PostgreSQL with Citus`);
-  }
   let result = `The schema of ${database} is up to date`;
   const onMigration = (from: number, to: number) => {
     result = `Migrated the schema of ${database} from version ${from} to ${to}`;
   };
   await withStore(system, { mode: "serve", onMigration }, async () => {});
   system.stdout(`${result}\n`);
-  if (distribute !== undefined) await distributeStore(system, databaseUrl, distribute);
+  if (distribute !== undefined) await distributeStore(system, distribute);
 }

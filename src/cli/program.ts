@@ -34,9 +34,8 @@ function define(command: Command, definition: CommandDefinition, system: System)
   const lines = examples.map((example) => `  ${example}\n`).join("");
   command.addHelpText("after", `\nExamples:\n${lines}`);
   if (commands !== undefined) {
-    for (const [name, subcommand] of Object.entries(commands)) {
+    for (const [name, subcommand] of Object.entries(commands))
       define(command.command(name), subcommand, system);
-    }
     command.helpCommand("help [command]", "print the help of a command");
   }
   command.showHelpAfterError("--help lists commands and options.");

@@ -19,9 +19,8 @@ function readSource(
   const time = at === undefined ? null : readTime("--at", at);
   if (at !== undefined && from === undefined) fail("usage", "--at needs --from");
   if (file !== undefined && from === undefined) return file;
-  if (file !== undefined || from === undefined) {
+  if (file !== undefined || from === undefined)
     fail("usage", "Name either a backup or, with --from, an archive");
-  }
   const url = readUrl("archiveUrl", "--from", from, system.environment);
   const storage = system.openStorage(url, system.environment);
   return { storage, at: time === null ? null : new Date(time) };
@@ -69,12 +68,8 @@ export async function promoteArchive(
   const { storage, backend } = openArchive(system);
   if (!storage.url.startsWith("s3:"))
     fail("operator", `Cannot promote ${storage.url}: a directory is for one machine`);
-  const now = system.now().getTime();
-  const { generation, holder, hadEnded, standby } = await backend.promoteArchive(
-    storage,
-    force,
-    now,
-  );
+  const promoted = await backend.promoteArchive(storage, force, system.now().getTime());
+  const { generation, holder, hadEnded, standby } = promoted;
   const old = hadEnded
     ? `The log of generation ${generation}, of ${holder}, had ended before`
     : `${holder} ends its writes when it sees this: with STANDBY it follows, otherwise it exits with 1`;
@@ -107,12 +102,10 @@ export async function restoreBackup(
     system.stdout(`No previous database could be read: tokens revoked ${since} are valid again\n`);
     system.stdout(`Valid tokens: ${quoteReadably(...validTokens)}\n`);
   }
-  if (revokedTokens !== null && revokedTokens.length > 0) {
+  if (revokedTokens !== null && revokedTokens.length > 0)
     system.stdout(`Revoked as in the previous database: ${quoteReadably(...revokedTokens)}\n`);
-  }
   if (lostTokens.length > 0) {
-    system.stdout(
-      `No longer valid, because the backup is older: ${quoteReadably(...lostTokens)}\n`,
-    );
+    const lost = quoteReadably(...lostTokens);
+    system.stdout(`No longer valid, because the backup is older: ${lost}\n`);
   }
 }

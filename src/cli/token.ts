@@ -1,7 +1,7 @@
 import { redactPassword } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
 import { escapeInvisible, quoteReadably } from "../base/readable-text.ts";
-import { invalidValue } from "../domain/config.ts";
+import { invalidValue, readWords } from "../domain/config.ts";
 import {
   hashToken,
   isTokenName,
@@ -15,14 +15,6 @@ import { type CommandSystem, type JsonOption, printResult, withStore } from "./s
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
-
-function parseScope(text: string): string {
-  const words: readonly string[] = text.split(",");
-  const known = scopeWords.filter((word) => words.includes(word));
-  if (known.length === words.length) return known.join();
-  const problem = `must be one or more of ${scopeWords.join(", ")}, separated by commas`;
-  return fail("usage", invalidValue("--scope", text, problem));
-}
 
 function expiryAfter(duration: string, now: Date): string {
   const [, count, unit] = DURATION.exec(duration) ?? [];
@@ -40,7 +32,7 @@ export async function createToken(
   name: string,
   { expires, ...options }: { readonly scope: string; readonly expires?: string },
 ): Promise<void> {
-  const scope = parseScope(options.scope);
+  const scope = readWords("--scope", options.scope, scopeWords).join();
   if (!isTokenName(name)) {
     const problem = "must be 1 to 100 printable characters without a space at the start or the end";
     fail("usage", invalidValue("name", name, problem));
@@ -64,14 +56,12 @@ export async function revokeToken(system: CommandSystem, name: string): Promise<
     const token = (await tokens.list()).find(isValid);
     if (token === undefined) return "no valid token has this name";
     // A write that was rejected can have been made, as in `storeToken`.
-    const failure = await tokens.revoke(name).then(
-      () => null,
-      (error: unknown) => error,
-    );
+    const revoking = tokens.revoke(name);
+    await Promise.allSettled([revoking]);
     // No one looks at a token again that is said to be revoked.
     const stored = (await tokens.list()).find(({ hash }) => hash === token.hash);
     if (stored?.revoked_at != null) return null;
-    if (failure !== null) throw failure;
+    await revoking;
     return "it is still valid: run `user-api check`";
   });
   if (problem !== null) fail("operator", `Cannot revoke token ${quoteReadably(name)}: ${problem}`);

@@ -125,17 +125,14 @@ export function requireKept(
   isBehind = false,
 ): void {
   const advice = "synchronize again";
-  if (name !== undefined && name !== feed) {
+  if (name !== undefined && name !== feed)
     fail("changes_reset", `the feed ${name} has ended: ${advice}`);
-  }
   if (after === undefined) return;
   if (after > last && isBehind) fail("unavailable", "the server is behind another one");
-  if (after > last) {
+  if (after > last)
     fail("changes_reset", `there is no change ${after}, the last one is ${last}: ${advice}`);
-  }
-  if (after < first - 1) {
+  if (after < first - 1)
     fail("changes_expired", `changes before ${first} are no longer kept: ${advice}`);
-  }
 }
 
 /** @returns the id of the change before the page; at least `last` if the page is empty */

@@ -46,6 +46,19 @@ function parseValue<Value>(
   }
 }
 
+/** @returns the words of a flag, in the order of those that are allowed. @throws {AppError} usage, naming the flag */
+export function readWords<Word extends string>(
+  flag: string,
+  text: string,
+  allowed: readonly Word[],
+): readonly Word[] {
+  const words: readonly string[] = text.split(",");
+  const known = allowed.filter((word) => words.includes(word));
+  if (known.length === words.length) return known;
+  const problem = `must be one or more of ${allowed.join(", ")}, separated by commas`;
+  return fail("usage", invalidValue(flag, text, problem));
+}
+
 /** @returns the time of a flag, in UTC with nanoseconds. @throws {AppError} usage, naming the flag */
 export function readTime(flag: string, text: string): string {
   const problem = "must be a time such as 2026-11-22T06:11:30Z";

@@ -108,15 +108,13 @@ export async function copyRows(
   for (const table of tablesWithSequence) {
     const last = await source.lastId(table);
     await target.advanceIds(table, last);
-    if ((await target.lastId(table)) < last) {
+    if ((await target.lastId(table)) < last)
       fail("operator", `ids of ${table} up to ${last} could be assigned again`);
-    }
   }
   for (const table of copiedTableNames) {
     const readBack = await digestRows(table, target.read(table), () => signal.throwIfAborted());
-    if (readBack.digest !== digests[table]) {
+    if (readBack.digest !== digests[table])
       fail("operator", `the copied rows of ${table} differ from the source`);
-    }
   }
   return counts;
 }

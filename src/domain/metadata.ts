@@ -34,11 +34,7 @@ export function patchMetadata(current: Metadata, patch: MetadataPatch | undefine
     if (value === null) merged.delete(key);
     else merged.set(key, value);
   }
-  if (merged.size > MAX_METADATA_KEYS) {
-    failField("metadata", "length", describeConstraint(Metadata), {
-      min: 0,
-      max: MAX_METADATA_KEYS,
-    });
-  }
+  const range = { min: 0, max: MAX_METADATA_KEYS };
+  if (merged.size > range.max) failField("metadata", "length", describeConstraint(Metadata), range);
   return Object.fromEntries(merged);
 }

@@ -20,10 +20,6 @@ export const orderStatuses = ["pending", "paid", "shipped", "delivered", "cancel
 export type OrderStatus = (typeof orderStatuses)[number];
 export const OrderStatus = OneOf(orderStatuses, { title: "OrderStatus" });
 
-export function isOrderStatus(text: string): text is OrderStatus {
-  return (orderStatuses as readonly string[]).includes(text);
-}
-
 const transitions: Record<OrderStatus, readonly OrderStatus[]> = {
   pending: ["paid", "canceled"],
   paid: ["shipped", "canceled"],
@@ -50,10 +46,8 @@ const currency = OneOf(currencies, {
   title: "Currency",
   description: "an ISO 4217 code in upper case",
 });
-export const refunded = Amount(
-  0,
-  "Of the total, in the minor unit of the currency. Never decreases",
-);
+const refundedText = "Of the total, in the minor unit of the currency. Never decreases";
+export const refunded = Amount(0, refundedText);
 const items = Type.Array(OrderItem, { minItems: 1, maxItems: 500 });
 
 export const Order = Type.Object(

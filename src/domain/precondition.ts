@@ -18,9 +18,8 @@ type Versioned = { readonly version: number };
 export function requireMatch({ version }: Versioned, preconditions: Preconditions | null): void {
   const tags = preconditions?.ifMatch ?? "*";
   if (tags === "*" || tags.some((tag) => !tag.weak && tag.version === version)) return;
-  if (tags.some(({ weak }) => weak)) {
+  if (tags.some(({ weak }) => weak))
     fail("version_mismatch", "If-Match never matches a weak entity tag: send the tag without W/");
-  }
   fail("version_mismatch", `the record has changed: it is at version ${version}`);
 }
 
@@ -35,10 +34,7 @@ export function matchesIfNoneMatch(
 /** In the order of RFC 9110 §13.2.2. @throws {AppError} version_mismatch if a precondition does not hold */
 export function requirePreconditions(record: Versioned, preconditions: Preconditions | null): void {
   requireMatch(record, preconditions);
-  if (matchesIfNoneMatch(record, preconditions)) {
-    fail(
-      "version_mismatch",
-      `If-None-Match matches the record: it is at version ${record.version}`,
-    );
-  }
+  const { version } = record;
+  if (matchesIfNoneMatch(record, preconditions))
+    fail("version_mismatch", `If-None-Match matches the record: it is at version ${version}`);
 }

@@ -15,6 +15,8 @@ import { respond } from "./respond.ts";
 import type { Route } from "./routes/route.ts";
 import type { Services } from "./routes/services.ts";
 
+type Handled = MaybePromise<ResponseBody>;
+
 function isWrite(method: string): boolean {
   return method !== "GET" && method !== "HEAD";
 }
@@ -60,11 +62,7 @@ async function handleUnmatched(services: Services, call: UncheckedCall): Promise
   return unmatched.handle(call);
 }
 
-function handleRoute(
-  services: Services,
-  call: UncheckedCall,
-  route: Route,
-): MaybePromise<ResponseBody> {
+function handleRoute(services: Services, call: UncheckedCall, route: Route): Handled {
   // Before its token is looked up.
   if (services.config.standby && route.definition.scopes) requireRecent(services.store);
   const token = route.definition.public ? null : identify(services, call);
@@ -79,7 +77,7 @@ function authorize(
   call: UncheckedCall,
   route: Route,
   token: Token | null,
-): MaybePromise<ResponseBody> {
+): Handled {
   admit(services, call, token);
   if (token !== null) {
     if (route.definition.scopes) requireScopes(token, route.definition.scopes);
@@ -98,7 +96,7 @@ function yieldToOthers(services: Services, call: UncheckedCall): Promise<void> |
   });
 }
 
-function read(services: Services, call: UncheckedCall, route: Route): MaybePromise<ResponseBody> {
+function read(services: Services, call: UncheckedCall, route: Route): Handled {
   const body = andThen(yieldToOthers(services, call), () => callHandler(services, call, route));
   if (!services.config.standby || !route.definition.scopes) return body;
   return andThen(body, (made) => {
@@ -146,11 +144,7 @@ function reject(services: Services, call: UncheckedCall, error: unknown): Respon
 const MAX_WAITING_BODY_BYTES = 2 ** 10;
 
 /** Rejects a request that no check has delayed yet: a connection can pipeline thousands of them without a token. */
-function rejectInTurn(
-  services: Services,
-  call: UncheckedCall,
-  error: unknown,
-): MaybePromise<Response> {
+function rejectInTurn(services: Services, call: UncheckedCall, error: unknown) {
   const isLong = expectedBytes(call.request.headers) > MAX_WAITING_BODY_BYTES;
   const turn = isLong ? null : services.yieldToClients(call.token?.hash ?? null);
   return andThen(turn, () => reject(services, call, error));
@@ -163,11 +157,7 @@ function finish(services: Services, call: UncheckedCall, body: ResponseBody): Re
   return respond(services, call, services.responseMemory.reserve(request, token.hash, body));
 }
 
-async function finishLater(
-  services: Services,
-  call: UncheckedCall,
-  body: Promise<ResponseBody>,
-): Promise<Response> {
+async function finishLater(services: Services, call: UncheckedCall, body: Promise<ResponseBody>) {
   const { pending } = services.connections;
   pending.add(call.request);
   try {

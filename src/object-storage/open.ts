@@ -25,9 +25,8 @@ function readEndpoint(environment: Environment): string | null {
   const isPlain =
     url?.username === "" && url.password === "" && url.search === "" && url.hash === "";
   // The value may contain a password.
-  if (!isPlain || !/^https?:$/.test(url.protocol)) {
+  if (!isPlain || !/^https?:$/.test(url.protocol))
     fail("operator", `Invalid ${name}: must be a URL such as https://s3.example.com`);
-  }
   return endpoint;
 }
 

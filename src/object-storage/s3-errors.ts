@@ -55,9 +55,8 @@ export function describeFailure(error: unknown, host: string, timeoutMs: number)
     const code = error.code === "operator" ? "operator" : "unavailable";
     return { code, problem: error.message };
   }
-  if (error instanceof Error && error.name === "TimeoutError") {
+  if (error instanceof Error && error.name === "TimeoutError")
     return { code: "unavailable", problem: `no response from ${host} in ${timeoutMs / 1000} s` };
-  }
   const code = systemCode(error);
   // E.g. DEPTH_ZERO_SELF_SIGNED_CERT.
   if (/^\w*(?:CERT|SIGNATURE)\w*$/.test(code)) {

@@ -72,16 +72,8 @@ function createS3Client(settings: S3Settings) {
     return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
   }
 
-  async function request(
-    method: (typeof methods)[Action],
-    {
-      key,
-      query = {},
-      headers = {},
-      body = new Uint8Array(),
-      maxBytes = MAX_OBJECT_BYTES,
-    }: S3Request,
-  ) {
+  async function request(method: (typeof methods)[Action], asked: S3Request) {
+    const { key, query = {}, headers = {}, body = new Uint8Array() } = asked;
     const path = key === null ? "" : below + key;
     const parameters = Object.entries(query).flatMap(([name, value]) =>
       value === null ? [] : `${encode(name)}=${encode(value)}`,
@@ -96,7 +88,7 @@ function createS3Client(settings: S3Settings) {
       fail("operator", "S3_ACCESS_KEY_ID or another variable has a line end or is not ASCII");
     const init = { method, headers: signed, signal: AbortSignal.timeout(timeoutMs) };
     const withBody = method === "PUT" ? { ...init, body } : init;
-    return exchange(target, withBody, maxBytes);
+    return exchange(target, withBody, asked.maxBytes ?? MAX_OBJECT_BYTES);
   }
 
   /** @returns the body; `null` if the object exists, and must not, or does not exist */
@@ -191,7 +183,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   const { failure, send, url } = client;
   return {
     url,
-    get: (key, maxBytes) => send("read", { key, ...(maxBytes !== undefined && { maxBytes }) }),
+    get: (key, maxBytes = MAX_OBJECT_BYTES) => send("read", { key, maxBytes }),
     async put(key, body) {
       if ((await send("write to", { key, body })) === null) throw failure("write to", NOT_S3);
     },

@@ -22,12 +22,8 @@ function readJson(field: string, cell: string): unknown {
     return parseJson(cell);
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
-    return failInvalid(
-      error.problems.map((problem) => ({
-        ...problem,
-        field: problem.field === "body" ? field : `${field}.${problem.field}`,
-      })),
-    );
+    const nameOf = (inner: string) => (inner === "body" ? field : `${field}.${inner}`);
+    return failInvalid(error.problems.map((each) => ({ ...each, field: nameOf(each.field) })));
   }
 }
 
@@ -38,13 +34,9 @@ function readCell(field: string, schema: Schema, cell: string): unknown {
 }
 
 function readCells(columns: readonly Column[], cells: readonly string[]): unknown {
-  if (cells.length !== columns.length) {
-    failField(
-      "record",
-      "length",
-      `must have ${columns.length} cells like the header, not ${cells.length}`,
-    );
-  }
+  const { length } = columns;
+  if (cells.length !== length)
+    failField("record", "length", `must have ${length} cells like the header, not ${cells.length}`);
   const record: Record<string, unknown> = {};
   /** What the empty cells of a record with an id stand for. Only a field that can be null has `anyOf`. */
   const empty: Record<string, unknown> = {};
@@ -68,11 +60,7 @@ function quoteText(text: string): string {
   return `"${text.replaceAll('"', '""')}"`;
 }
 
-function readColumns(
-  names: readonly string[],
-  table: RecordTable,
-  onUnknown: OnUnknown | null,
-): Column[] {
+function readColumns(names: readonly string[], table: RecordTable, onUnknown: OnUnknown | null) {
   const schemas: Readonly<Record<string, Schema>> = importSchemas[table].properties;
   const unknown: string[] = [];
   const seen = new Set<string>();

@@ -51,9 +51,8 @@ function openFileLimit(): number {
 
 /** A service of systemd may not lower it, for example. @returns the limit that applies */
 export function limitOpenFiles(max: number): number {
-  if (openFileLimit() > max) {
+  if (openFileLimit() > max)
     openLibc()?.setrlimit(RLIMIT_NOFILE, BigUint64Array.of(BigInt(max), BigInt(max)));
-  }
   return openFileLimit();
 }
 

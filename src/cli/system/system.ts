@@ -100,13 +100,10 @@ export async function withStore<Result>(
     ...use,
   });
   const untilArchived = use.mode === undefined ? watchArchive(config.databaseUrl) : null;
-  let result: Result;
-  try {
-    result = await work(store);
-  } catch (error) {
+  const result = await Promise.try(work, store).catch(async (error: unknown) => {
     await store.close().catch(() => {});
     throw nameDatabase(error, config);
-  }
+  });
   await store.close();
   if ((await untilArchived?.()) === false)
     system.stderr(

@@ -21,9 +21,8 @@ function isUtf8(mediaType: string): boolean {
 }
 
 function requireJson(request: Request): void {
-  if ((request.headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity") {
+  if ((request.headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity")
     fail("unsupported_media_type", "the request body must not be compressed");
-  }
   const header = request.headers.get("content-type");
   if (header === null || header === "" || header === JSON_TYPE) return;
   const type = MEDIA_TYPE.exec(header)?.[1]?.toLowerCase();

@@ -52,9 +52,8 @@ export function idempotencyKeyOf(
 ): IdempotencyKey | null {
   const key = request.headers.get("idempotency-key");
   if (key === null) return null;
-  if (!IDEMPOTENCY_KEY.test(key)) {
+  if (!IDEMPOTENCY_KEY.test(key))
     failField("Idempotency-Key", "format", "must be 1 to 255 visible ASCII characters");
-  }
   return { owner: token.hash, key, fingerprint: fingerprint(request.method, path, body) };
 }
 
@@ -69,13 +68,8 @@ export const ENTITY_TAGS = new RegExp(
 
 function parseEntityTags(field: string, value: string | null): EntityTags | null {
   if (value === null) return null;
-  if (!ENTITY_TAGS.test(value)) {
-    failField(
-      field,
-      "format",
-      `must be * or a list of at most ${MAX_TAGS} entity tags such as "1", with the quotes`,
-    );
-  }
+  const rule = `must be * or a list of at most ${MAX_TAGS} entity tags such as "1", with the quotes`;
+  if (!ENTITY_TAGS.test(value)) failField(field, "format", rule);
   if (value.trim() === "*") return "*";
   return [...value.matchAll(ENTITY_TAG)].map(([, weak, tag = ""]) => ({
     version: parseInteger(tag),

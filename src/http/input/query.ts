@@ -76,10 +76,9 @@ export function querySchema<Of extends Schema>(schema: Of): InputSchema<ValueOf<
   const validate = createValidator(schema);
   const properties: Readonly<Record<string, Schema>> = schema["properties"];
   const defaults = Object.entries(properties).filter(([, value]) => value["default"] !== undefined);
-  const lists = Object.keys(properties).filter((name) => properties[name]?.["type"] === "array");
-  const times = Object.keys(properties).filter(
-    (name) => properties[name]?.["format"] === "date-time",
-  );
+  const namesWith = (keyword: string, value: string) =>
+    Object.keys(properties).filter((name) => properties[name]?.[keyword] === value);
+  const [lists, times] = [namesWith("type", "array"), namesWith("format", "date-time")];
 
   function parse(url: unknown): ValueOf<Of> {
     const values = parseQuery(String(url), properties);

@@ -7,10 +7,8 @@ import { createShares } from "./memory.ts";
 const MAX_PLACES = 3;
 
 export function createSumQueue() {
-  const places = createShares(
-    MAX_PLACES,
-    "too many sums are in progress, or another one of this token",
-  );
+  const problem = "too many sums are in progress, or another one of this token";
+  const places = createShares(MAX_PLACES, problem);
   let last: Promise<unknown> = Promise.resolve();
   /** @throws {AppError} unavailable if the client disconnects while it waits, or there is no place */
   return async <Result>(client: ClientId, signal: AbortSignal, sum: () => Promise<Result>) => {

@@ -88,11 +88,9 @@ function histogram(name: string, help: string, samples: MetricFamily["samples"])
 
 async function measureWritable(store: Store | null): Promise<boolean> {
   if (store === null || store.secondsBehind() !== null) return false;
-  const written = store.checkUsable().then(
-    () => true,
-    () => false,
-  );
-  return Promise.race([written, Bun.sleep(PROBE_TIMEOUT_MS).then(() => false)]);
+  const written = store.checkUsable().then(() => true);
+  const timeout = Bun.sleep(PROBE_TIMEOUT_MS).then(() => false);
+  return Promise.race([written, timeout]).catch(() => false);
 }
 
 function processMetrics(startedS: number) {

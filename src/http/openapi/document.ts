@@ -63,11 +63,10 @@ function createSchemas(components: Record<string, JsonSchema>) {
   function schemaOf(schema: JsonSchema, side: Side): JsonSchema {
     const { title } = schema as { readonly title?: string };
     const isOpenEnum = schema["enum"] !== undefined && side === "response";
+    const isKept = (name: string) => side === "request" || !bounds.has(name);
     const inline = () => {
       const keywords = Object.entries(inlineSchema(schema, side));
-      return Object.fromEntries(
-        keywords.filter(([name]) => side === "request" || !bounds.has(name)),
-      );
+      return Object.fromEntries(keywords.filter(([name]) => isKept(name)));
     };
     if (title === undefined || isOpenEnum) return inline();
     // `Input` and `Patch` end the titles of schemas that only requests have.

@@ -66,9 +66,8 @@ export function errorBody(head: ResponseHead, error: unknown, method: string): s
     head.headers["content-type"] = TEXT_TYPE;
     return text;
   }
-  if (known.scopes !== undefined) {
+  if (known.scopes !== undefined)
     head.headers["www-authenticate"] += `, scope="${known.scopes.join(" ")}"`;
-  }
   if (known.cause === UNREAD) head.headers["connection"] = "close";
   if (status === 415 && method === "PATCH") head.headers["accept-patch"] = PATCH_TYPES;
   return JSON.stringify(errorEnvelope(known));

@@ -49,9 +49,8 @@ function createQueue<Item, Result>(options: BatchOptions<Item, Result>) {
 
 function rejectExpired<Item, Result>({ waiting }: BatchQueue<Item, Result>): void {
   const expiredMs = performance.now() - QUEUE_TIMEOUT_MS;
-  while (waiting[0] !== undefined && waiting[0].sinceMs <= expiredMs) {
+  while (waiting[0] !== undefined && waiting[0].sinceMs <= expiredMs)
     waiting.shift()?.reject(new AppError("unavailable", "the database is busy"));
-  }
 }
 
 function take<Item, Result>(queue: BatchQueue<Item, Result>): readonly Waiting<Item, Result>[] {
@@ -141,11 +140,8 @@ function waitForMore<Item, Result>(
 ): void {
   const count = queue.waiting.length;
   const isAloneOrFull = count === 1 || count >= queue.options.maxItems;
-  if (isAloneOrFull || count === lastCount || performance.now() >= untilMs) {
-    startBatches(queue);
-  } else {
-    setImmediate(waitForMore, queue, count, untilMs);
-  }
+  if (isAloneOrFull || count === lastCount || performance.now() >= untilMs) startBatches(queue);
+  else setImmediate(waitForMore, queue, count, untilMs);
 }
 
 function startSoon<Item, Result>(queue: BatchQueue<Item, Result>): void {

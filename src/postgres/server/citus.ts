@@ -109,14 +109,12 @@ async function findOrders(
   const inOrder = rows.toSorted((one, other) => one.version - other.version);
   const orders = new Map(inOrder.map((row) => [row.id, row]));
   if (orders.size < entries.length) throw orderMissing;
-  const isInStatus = ({ json }: RecordText<Order>) => {
-    const order = JSON.parse(json) as Order;
-    const isOf = status === undefined || (status as readonly string[]).includes(order.status);
-    return (
-      isOf && order.created_at >= String(created_from) && order.created_at < String(created_to)
-    );
-  };
-  return [...orders.values()].filter(isInStatus);
+  const [from, to] = [String(created_from), String(created_to)];
+  return [...orders.values()].filter(({ json }) => {
+    const order: Order = JSON.parse(json);
+    const isInStatus = status === undefined || (status as string[]).includes(order.status);
+    return isInStatus && order.created_at >= from && order.created_at < to;
+  });
 }
 
 /** Sums instead of a join, which Citus would perform by sending one of the tables to all servers. */

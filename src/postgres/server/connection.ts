@@ -76,9 +76,8 @@ export type Database = ReturnType<typeof connect>;
 function withNumbers<Row>(rows: Row[]): readonly Row[] {
   for (const row of rows as Record<string, unknown>[]) {
     // Not `entries`, which takes five times as long.
-    for (const name of Object.keys(row)) {
+    for (const name of Object.keys(row))
       if (typeof row[name] === "bigint") row[name] = Number(row[name]);
-    }
   }
   return rows;
 }
@@ -95,11 +94,7 @@ function sessionOf(sql: () => SQL) {
     async script(statements: string): Promise<void> {
       await sql().unsafe(statements).simple();
     },
-    async insert(
-      table: string,
-      columns: readonly string[],
-      rows: readonly CopyRow[],
-    ): Promise<void> {
+    async insert(table: string, columns: readonly string[], rows: readonly CopyRow[]) {
       if (rows.length === 0) return;
       const names = columns.join(", ");
       const given = `pg_catalog.json_populate_recordset(null::${table}, $1::text::json)`;
@@ -194,11 +189,8 @@ export function connect(
     for (const listener of errorListeners) listener(error);
   };
 
-  function begin<Result>(
-    kind: Kind,
-    work: Work<Result>,
-    { lockTimeoutMs, timeoutMs }: RunOptions,
-  ): Promise<Result> {
+  function begin<Result>(kind: Kind, work: Work<Result>, options: RunOptions): Promise<Result> {
+    const { lockTimeoutMs, timeoutMs } = options;
     const isReadOnly = kind === "read" || kind === "list";
     const mode = isReadOnly ? "isolation level repeatable read, read only" : "";
     const run = async (tx: SQL) => {

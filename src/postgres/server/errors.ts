@@ -170,9 +170,8 @@ const errorMessages: readonly (readonly [text: RegExp, message: string])[] = [
 export function describePostgresError(attempt: string, error: unknown): unknown {
   const cause = error instanceof AppError && error.cause !== undefined ? error.cause : error;
   if (cause instanceof AppError) return new AppError("operator", `${attempt}: ${cause.message}`);
-  if (cause instanceof URIError) {
+  if (cause instanceof URIError)
     return new AppError("operator", `${attempt}: a % in the URL must be written as %25`);
-  }
   const code = systemCode(cause);
   if (CERTIFICATE_ERROR.test(code)) {
     const problem = "the certificate of the server cannot be verified";

@@ -8,9 +8,8 @@ const commonColumns: readonly string[] = ["id", "version", "created_at", "update
 
 export function ownColumnTypes(record: Schema): ColumnTypes {
   const own = columnsOf(record).filter(({ name }) => !commonColumns.includes(name));
-  return Object.fromEntries(
-    own.map(({ name, type }) => [name, type === "integer" ? "bigint" : "text"]),
-  );
+  const typeOf = ({ type }: Column) => (type === "integer" ? "bigint" : "text");
+  return Object.fromEntries(own.map((column) => [column.name, typeOf(column)]));
 }
 
 /** @returns e.g. `id bigint, email text`, the columns that `json_to_recordset` returns */

@@ -158,14 +158,13 @@ export function prepareCreate<Fields extends RowValues, Row>(
       const created = rows.flatMap(({ id, is_created }, at) =>
         is_created ? { id, ...items[at]?.fields } : [],
       );
-      if (insertApart !== null && created.length > 0) {
+      if (insertApart !== null && created.length > 0)
         await session.all(insertApart, JSON.stringify(created), createdAt);
-      }
-      return items.map(
-        ({ key }, at) =>
-          () =>
-            resultOf(itemAt(rows, at), key, itemAt(members, at)),
-      );
+      const outcomeOf =
+        ({ key }: Item, at: number) =>
+        () =>
+          resultOf(itemAt(rows, at), key, itemAt(members, at));
+      return items.map(outcomeOf);
     },
     conflictKeysOf: ({ fields, key }) => [...conflictKeysOf(fields), ...namesOf(key)],
     lockOf: ({ fields }) => lockOf(fields),

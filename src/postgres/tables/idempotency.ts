@@ -73,12 +73,8 @@ export async function findReplays<Row, Item extends { readonly key: IdempotencyK
   const input = JSON.stringify(items.map(({ key }, at) => ({ ...key, at })));
   type Found = Parameters<typeof replay>[0] & { readonly at: number };
   const rows = await session.all<Found>(find, input);
-  return new Map(
-    rows.map((stored) => {
-      const item = itemAt(items, stored.at);
-      return [item, () => replay<Row>(stored, item.key)];
-    }),
-  );
+  const entries = rows.map((stored) => [itemAt(items, stored.at), stored] as const);
+  return new Map(entries.map(([item, stored]) => [item, () => replay<Row>(stored, item.key)]));
 }
 
 /** @param results rows with these columns. @throws runAgain if another write has claimed one of the keys since */

@@ -281,11 +281,10 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
   };
 }
 
+type Find = (session: Session, filters: Filters) => Promise<readonly JsonRow[]>;
+
 /** @param find returns all records that match, in any order */
-export function prepareFew(
-  { db }: StoreContext,
-  find: (session: Session, filters: Filters) => Promise<readonly JsonRow[]>,
-) {
+export function prepareFew({ db }: StoreContext, find: Find) {
   return (filters: Filters, ...[query, client, memory]: Parameters<ReadPage>): Promise<Page> => {
     const read = readWithin(memory, client, query.limit, async (session, maxBytes) => {
       const rows = await find(session, filters);

@@ -36,11 +36,8 @@ export async function lockFeed(session: Session): Promise<void> {
 }
 
 export async function callNumbering(session: Session): Promise<number> {
-  const row = await session.first<{ numbered: number }>(
-    "select number_changes($1::integer) as numbered",
-    MAX_NUMBERED,
-  );
-  return row?.numbered ?? 0;
+  const call = "select number_changes($1::integer) as numbered";
+  return (await session.first<{ numbered: number }>(call, MAX_NUMBERED))?.numbered ?? 0;
 }
 
 /**

@@ -5,19 +5,14 @@ import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, stopSignal, withStore } from "./system/system.ts";
 
 /** Copies the whole database into an empty one. A server may be running. */
-export async function copyStore(
-  system: CommandSystem,
-  { to }: { readonly to: string },
-): Promise<void> {
+export async function copyStore(system: CommandSystem, { to }: { to: string }): Promise<void> {
   const targetUrl = readUrl("databaseUrl", "--to", to, system.environment);
   const { databaseUrl } = system.config;
   await withStore(system, { mode: "read" }, async (store) => {
     const [source, target] = [databaseUrl, targetUrl].map(redactPassword);
-    if (system.backendOf(databaseUrl).isServed(databaseUrl)) {
-      system.stderr(
-        `A server is using ${source}: what it writes after the copy has started is not copied\n`,
-      );
-    }
+    const isMissed = "what it writes after the copy has started is not copied";
+    if (system.backendOf(databaseUrl).isServed(databaseUrl))
+      system.stderr(`A server is using ${source}: ${isMissed}\n`);
     const signal = stopSignal(system);
     const { withCopyTarget } = system.backendOf(targetUrl);
     const counts = await store.withCopySource((source) =>

@@ -89,10 +89,7 @@ function parsePage(text: string, after: number | null) {
     const isNext = ({ id }: Change, at: number) => after === null || id === after + 1 + at;
     if (POSITION.test(idOf(meta)) && data.every(isNext)) return { meta, changes: data };
   } catch {}
-  return fail(
-    "unavailable",
-    "Cannot read the changes: the response is not a page of the next ones",
-  );
+  fail("unavailable", "Cannot read the changes: the response is not a page of the next ones");
 }
 
 function createRetries({ clock, stderr }: CommandSystem, stop: AbortSignal) {

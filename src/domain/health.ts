@@ -1,13 +1,6 @@
-import { Type } from "@sinclair/typebox";
+import { type Static, Type } from "@sinclair/typebox";
 import { AppError, fail } from "../base/error.ts";
-import {
-  noExtraFields,
-  OneOf,
-  Parameter,
-  SafeInteger,
-  Text,
-  type ValueOf,
-} from "../base/schema.ts";
+import { noExtraFields, OneOf, Parameter, SafeInteger, Text } from "../base/schema.ts";
 import type { Store } from "./store.ts";
 
 const seconds = Type.Number({ minimum: 0 });
@@ -19,7 +12,7 @@ export const Health = Type.Object({
   /** How far it is behind. Clients see no error of the storage. */
   archive: Type.Optional(Type.Object({ seconds_behind: seconds, bytes_behind: SafeInteger(0) })),
 });
-export type Health = ValueOf<typeof Health>;
+export type Health = Static<typeof Health>;
 
 /** Has no value: `?live` is the same as `?live=`. */
 const flag = Text({ maxLength: 0 });

@@ -1,19 +1,10 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { AppError, failField } from "../base/error.ts";
-import {
-  Amount,
-  Id,
-  noExtraFields,
-  OneOf,
-  Parameter,
-  Text,
-  Time,
-  Version,
-} from "../base/schema.ts";
+import { Amount, Id, noExtraFields, OneOf, Parameter, Text, Time } from "../base/schema.ts";
 import { currencies } from "./currency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery, recordFilters } from "./page.ts";
-import { longestFields, Reference, requireRecordSize } from "./record.ts";
+import { longestFields, Reference, recordFields, requireRecordSize } from "./record.ts";
 import type { RecordStore } from "./record-store.ts";
 
 export const orderStatuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
@@ -61,9 +52,7 @@ export const Order = Type.Object(
     refunded,
     status: OrderStatus,
     metadata: Metadata,
-    version: Version,
-    created_at: Time,
-    updated_at: Time,
+    ...recordFields,
   },
   { ...noExtraFields, title: "Order" },
 );

@@ -46,7 +46,9 @@ export interface JsonRow {
   readonly json: string;
 }
 
-export function failPageTooLarge(): never {
+/** @throws {AppError} unavailable if there was no room for a larger page, otherwise validation_failed */
+export function failPageTooLarge(maxBytes: number): never {
+  if (maxBytes < MAX_PAGE_BYTES) fail("unavailable", NO_ROOM);
   const problem = `must be at most ${ALWAYS_FITTING} here, since the page would exceed 4 MiB`;
   throw new AppError("validation_failed", `Validation failed: limit ${problem}`, {
     problems: [{ field: "limit", code: "range", problem, min: 1, max: ALWAYS_FITTING }],
@@ -82,10 +84,7 @@ export function joinRecords(
     }
     // The last record has no comma.
     if (bytes - 1 > maxBytes) maxBytes = room() ?? MAX_PAGE_BYTES;
-    if (bytes - 1 > maxBytes) {
-      if (maxBytes < MAX_PAGE_BYTES) fail("unavailable", NO_ROOM);
-      failPageTooLarge();
-    }
+    if (bytes - 1 > maxBytes) failPageTooLarge(maxBytes);
     // JavaScriptCore joins the parts once, with the rest of the response.
     records = count === 0 ? json : `${records},${json}`;
     count += 1;

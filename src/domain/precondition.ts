@@ -23,12 +23,9 @@ export function requireMatch({ version }: Versioned, preconditions: Precondition
   fail("version_mismatch", `the record has changed: it is at version ${version}`);
 }
 
-export function matchesIfNoneMatch(
-  { version }: Versioned,
-  preconditions: Preconditions | null,
-): boolean {
+export function matchesIfNoneMatch(record: Versioned, preconditions: Preconditions | null) {
   const tags = preconditions?.ifNoneMatch ?? [];
-  return tags === "*" || tags.some((tag) => tag.version === version);
+  return tags === "*" || tags.some(({ version }) => version === record.version);
 }
 
 /** In the order of RFC 9110 §13.2.2. @throws {AppError} version_mismatch if a precondition does not hold */

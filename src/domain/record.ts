@@ -1,5 +1,5 @@
 import { failField } from "../base/error.ts";
-import { Nullable, Text, TRIMMED_PATTERN } from "../base/schema.ts";
+import { Nullable, Text, Time, TRIMMED_PATTERN, Version } from "../base/schema.ts";
 
 declare const parsed: unique symbol;
 
@@ -25,6 +25,9 @@ export const ReferenceText = Text({
 
 /** What another system calls a record. Unique among users and among orders, and compared by code points. */
 export const Reference = Nullable(ReferenceText);
+
+/** Every record ends with them. */
+export const recordFields = { version: Version, created_at: Time, updated_at: Time };
 
 /** Maximum size of a record as JSON, so that 50 of any size fit on a page. */
 export const MAX_RECORD_BYTES = 2 ** 16;

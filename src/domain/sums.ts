@@ -108,10 +108,7 @@ function compareSums(one: IndexedSum, other: IndexedSum): number {
  * @returns them by interval, currency and status
  * @throws {AppError} validation_failed if one exceeds 2^53 − 1, or all together 4 MiB
  */
-export function sumsText(
-  bounds: readonly string[],
-  sums: readonly IndexedSum[],
-): JsonText<readonly OrderSum[]> {
+export function sumsText(bounds: readonly string[], sums: readonly IndexedSum[]) {
   const max = Number.MAX_SAFE_INTEGER;
   const rows = sums.toSorted(compareSums).map(({ at, ...sum }) => {
     if (sum.total > max || sum.refunded > max)

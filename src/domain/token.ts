@@ -93,10 +93,8 @@ export function hashToken(token: string): string {
   return Bun.CryptoHasher.hash("sha256", token, "hex");
 }
 
-export function stateOf(
-  { expires_at, revoked_at }: Pick<Token, "expires_at" | "revoked_at">,
-  now: Date,
-) {
+export function stateOf(token: Pick<Token, "expires_at" | "revoked_at">, now: Date) {
+  const { expires_at, revoked_at } = token;
   if (revoked_at !== null) return "revoked";
   return expires_at === null || now.getTime() < Date.parse(expires_at) ? "valid" : "expired";
 }

@@ -1,11 +1,17 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { emailKey } from "../base/email.ts";
-import { Id, Nullable, noExtraFields, Parameter, Text, Time, Version } from "../base/schema.ts";
+import { Id, Nullable, noExtraFields, Parameter, Text } from "../base/schema.ts";
 import type { IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery, recordFilters } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
-import { type Author, type RecordText, Reference, requireRecordSize } from "./record.ts";
+import {
+  type Author,
+  type RecordText,
+  Reference,
+  recordFields,
+  requireRecordSize,
+} from "./record.ts";
 import type { RecordStore } from "./record-store.ts";
 
 export const Email = Text({
@@ -22,9 +28,7 @@ export const User = Type.Object(
     reference: Reference,
     name,
     metadata: Metadata,
-    version: Version,
-    created_at: Time,
-    updated_at: Time,
+    ...recordFields,
   },
   { ...noExtraFields, title: "User" },
 );

@@ -33,10 +33,7 @@ export interface System {
   /** Waits for a slow reader. @throws {AppError} operator; output_closed if the reader has closed stdout */
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
-  /**
-   * For a server, which must not wait for its readers: opens the log on stdout. From then on, stderr does not
-   * block either.
-   */
+  /** Opens the log on stdout, for a server, which must not wait for its readers. Then stderr does not block either. */
   readonly openLog: () => Omit<LogBuffer, "finish">;
   /** Opens the file, or stdin if the path is `null`. @returns chunks of any size. @throws {AppError} operator */
   readonly openInput: (path: string | null) => AsyncIterable<Uint8Array>;

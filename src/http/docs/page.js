@@ -24,10 +24,7 @@ function insertToken(request) {
   return request;
 }
 
-/**
- * Removes the token dialog of Swagger UI, which does not check the token and shows it, and the button that
- * turns "Try it out" off.
- */
+/** Removes the token dialog of Swagger UI, which shows the token, and the button that turns "Try it out" off. */
 function withoutExtraButtons() {
   const nothing = () => () => null;
   const names = ["authorizeBtn", "authorizeOperationBtn", "TryItOutButton"];
@@ -137,10 +134,7 @@ function withIntegerItems({ React: { createElement } }) {
   return { components: { [name]: item } };
 }
 
-/**
- * Names the field of the body, which a screen reader would announce without a name, and hides the patterns of header
- * fields: their descriptions say the same in words.
- */
+/** Names the field of the body, for screen readers, and hides the patterns of header fields, which are described. */
 function withReadableFields({ React: { createElement } }) {
   const withName = (TextArea) => (props) =>
     createElement(TextArea, { "aria-label": "Request body", ...props });

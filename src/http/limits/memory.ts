@@ -42,16 +42,13 @@ export function createShares(max: number, problem: string) {
   };
 }
 
-/**
- * @param client `null` for one that is not authenticated yet
- * @returns a function to call at the end of the write
- * @throws {AppError} unavailable
- */
-export type ReserveWrite = (client: ClientId | null, bodyBytes: number) => () => void;
+export type ReserveWrite = ReturnType<typeof createWriteMemory>;
 
-export function createWriteMemory(maxBytes = MAX_WRITE_BYTES): ReserveWrite {
+/** As `reserve`. The client is `null` if it is not authenticated yet. */
+export function createWriteMemory(maxBytes = MAX_WRITE_BYTES) {
   const shares = createShares(maxBytes, "too many writes are in progress");
-  return (client, bodyBytes) => shares.reserve(client, Math.max(bodyBytes, MIN_WRITE_BYTES));
+  return (client: ClientId | null, bodyBytes: number) =>
+    shares.reserve(client, Math.max(bodyBytes, MIN_WRITE_BYTES));
 }
 
 const PART_BYTES = 2 ** 16;

@@ -37,10 +37,7 @@ export function createWaitingClients(
   }
 
   return {
-    /**
-     * @param signal aborts when the client disconnects
-     * @throws {AppError} unavailable if the places are taken, or half of them by this client
-     */
+    /** @param signal aborts when the client disconnects. @throws {AppError} unavailable if there is no place for it */
     begin(client: ClientId, seconds: number, signal: AbortSignal) {
       const release = places.reserve(client, 1);
       let wake = Promise.withResolvers<void>();

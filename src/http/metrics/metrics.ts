@@ -10,10 +10,7 @@ const DURATIONS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 /** A status, or that of a response that leads to another server, which is no failure: 503. */
 type Outcome = number | "not_primary";
 
-/**
- * The statuses of failures. Their counters start at 0: Prometheus does not see the first increase of a counter that
- * appears with its first value.
- */
+/** Their counters start at 0: Prometheus does not see the first increase of one that appears with its first value. */
 const FAILURES = [500, 503];
 
 function createSeries(method: string, route: string) {

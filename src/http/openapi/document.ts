@@ -1,7 +1,4 @@
-/**
- * The OpenAPI document. It is built on first use, to keep startup fast.
- * @see https://spec.openapis.org/oas/v3.1.0
- */
+/** The OpenAPI document. It is built on first use, to keep startup fast. @see https://spec.openapis.org/oas/v3.1.0 */
 import type { ErrorCode } from "../../base/error.ts";
 import { errorKinds } from "../../base/error-kinds.ts";
 import { type JsonText, jsonText } from "../../domain/record.ts";

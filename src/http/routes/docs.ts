@@ -25,10 +25,7 @@ const assets: Readonly<Record<string, string>> = {
   [`${browsePath}/page.css`]: browseStyle,
 };
 
-/**
- * A page loads scripts and styles from this origin only, contacts no other host, and cannot be framed. Icons are `data:`
- * URLs.
- */
+/** Icons are `data:` URLs. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",

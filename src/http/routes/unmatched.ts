@@ -1,7 +1,4 @@
-/**
- * Requests that match no route: 405 for another method of a known path, otherwise 404. Redirects to the reference, and
- * CORS preflights.
- */
+/** Requests that match no route: 405, 404, redirects to the reference, and CORS preflights. */
 import { AppError, fail } from "../../base/error.ts";
 import { UNKNOWN_ROUTE } from "../../base/log.ts";
 import type { UncheckedCall } from "../input/call.ts";

@@ -113,16 +113,17 @@ const comparisons: Readonly<Record<string, string>> = {
   created_to: "created_at <",
 };
 
-export function selectWhere<Row>(
+/** Runs no statement if a filter is an array without values. */
+export async function selectWhere<Row>(
   session: Session,
   columns: string,
   table: string,
   filters: Filters,
 ): Promise<readonly Row[]> {
   const given = Object.entries(filters).filter(([, value]) => value !== undefined);
+  if (given.some(([, value]) => Array.isArray(value) && value.length === 0)) return [];
   const conditions = given.map(([name, value], at) => {
-    // An array without values is one of ids.
-    const sample = Array.isArray(value) ? (value[0] ?? 0) : value;
+    const sample = Array.isArray(value) ? value[0] : value;
     const type = typeof sample === "number" ? "bigint" : "text";
     if (typeof value === "object") return `${name} = any($${at + 1}::${type}[])`;
     return `${comparisons[name] ?? `${name} =`} $${at + 1}::${type}`;
@@ -172,10 +173,8 @@ export type ConnectOptions = Pick<StoreOptions, "databaseUrl" | "onCommit"> &
   Partial<Pick<StoreOptions, "mode">>;
 
 /** Creates the pool. The first statement opens a connection. @throws {TypeError} if the URL is invalid */
-export function connect(
-  { databaseUrl, onCommit, mode }: ConnectOptions,
-  placementSettings: Settings = {},
-) {
+export function connect(options: ConnectOptions, placementSettings: Settings = {}) {
+  const { databaseUrl, onCommit, mode } = options;
   const settings = settingsOf(databaseUrl, placementSettings, mode);
   const pool = createPool((max) => openConnections(databaseUrl, settings, max));
   const session = sessionOf(pool.sql);
@@ -220,16 +219,16 @@ export function connect(
      * it must have no side effects outside the database.
      * @throws {AppError} unavailable if the database is unreachable or busy; a write may be committed
      */
-    run<Result>(kind: Kind, work: Work<Result>, options: RunOptions = {}): Promise<Result> {
-      const { lockTimeoutMs, timeoutMs, mayRetry } = options;
-      const isOne = options.transaction === true || lockTimeoutMs !== undefined;
-      const attempt = () => (isOne ? begin(kind, work, options) : work(session));
+    run<Result>(kind: Kind, work: Work<Result>, limits: RunOptions = {}): Promise<Result> {
+      const { lockTimeoutMs, timeoutMs, mayRetry, requests = 1, client } = limits;
+      const isOne = limits.transaction === true || lockTimeoutMs !== undefined;
+      const attempt = () => (isOne ? begin(kind, work, limits) : work(session));
       const retried = () => withRetry(attempt, mayRetry, timeoutMs, reportError);
-      if (kind !== "write") return queues.run(kind, retried, timeoutMs, options.client);
+      if (kind !== "write") return queues.run(kind, retried, timeoutMs, client);
       const reported = async () => {
         const startedMs = performance.now();
         const result = await retried();
-        onCommit?.(options.requests ?? 1, performance.now() - startedMs);
+        onCommit?.(requests, performance.now() - startedMs);
         for (const listener of writeListeners) listener();
         return result;
       };

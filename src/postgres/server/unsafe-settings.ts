@@ -12,10 +12,7 @@ const readSettings = `
   where name = any($1::text[])
 `;
 
-export async function findUnsafeSettings(
-  session: Session,
-  settings: Settings,
-): Promise<readonly string[]> {
+export async function findUnsafeSettings(session: Session, settings: Settings) {
   const names = [...Object.keys(settings), ...durability];
   const rows = await session.all<{ name: string; setting: string }>(readSettings, names);
   const actual = new Map(rows.map(({ name, setting }) => [name, setting]));

@@ -45,12 +45,7 @@ function insertStatement({ table, columns, order }: CreateParts<never>, from: st
  * until the lock timeout, and each of their creates runs alone. No others can deadlock.
  * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
  */
-function createStatement(
-  parts: CreateParts<never>,
-  ids: string,
-  insert: string,
-  hasKeys: boolean,
-): string {
+function createStatement(parts: CreateParts<never>, ids: string, insert: string, hasKeys: boolean) {
   const { table, columns, rejections, created } = parts;
   const keyColumns = { owner: "text", key: "text", fingerprint: "text", members: "text" };
   const input = { ...columns, author: "text", ...(hasKeys && keyColumns) };

@@ -78,11 +78,7 @@ export async function findReplays<Row, Item extends { readonly key: IdempotencyK
 }
 
 /** @param results rows with these columns. @throws runAgain if another write has claimed one of the keys since */
-export async function storeResults(
-  session: Session,
-  results: readonly object[],
-  time: Date,
-): Promise<void> {
+export async function storeResults(session: Session, results: readonly object[], time: Date) {
   if (results.length === 0) return;
   const values = [JSON.stringify(results), time.toISOString()];
   if ((await session.all(store, ...values)).length < results.length) throw runAgain;

@@ -1,5 +1,5 @@
 /** Reads pages of lists with their exact totals, each with one statement, which small ones share. */
-import { fail, failField } from "../../base/error.ts";
+import { failField } from "../../base/error.ts";
 import { Order, type OrderQuery, type OrderStatus, orderStatuses } from "../../domain/order.ts";
 import {
   ALWAYS_FITTING,
@@ -8,7 +8,6 @@ import {
   joinRecords,
   LARGE_PAGE_BYTES,
   MAX_PAGE_BYTES,
-  NO_ROOM,
   type Page,
   type PageMemory,
   type PageQuery,
@@ -250,9 +249,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       const isMeasured = limit > ALWAYS_FITTING || maxOffsetOfAll !== null || list.isTimed === true;
       const statement = selectPage(list, sort, given, isMeasured);
       const row = itemAt(await session.all<PageRow>(statement, ...values), 0);
-      if (row.records !== null) return row;
-      if (maxBytes < MAX_PAGE_BYTES) fail("unavailable", NO_ROOM);
-      return failPageTooLarge();
+      return row.records === null ? failPageTooLarge(maxBytes) : row;
     });
     return db.run("list", read, { client });
   };

@@ -39,12 +39,8 @@ const unknownUser: Rejection = {
   fail: failUnknownUser,
 };
 
-export async function findOrders(
-  session: Session,
-  placement: Placement,
-  ids: readonly number[],
-): Promise<readonly RecordText<Order>[]> {
-  return ids.length === 0 ? [] : placement.findOrders(session, columns, { id: ids });
+export function findOrders(session: Session, placement: Placement, id: readonly number[]) {
+  return placement.findOrders(session, columns, { id });
 }
 
 export function createOrderStore(context: StoreContext): OrderStore {

@@ -3,25 +3,19 @@
  * it exactly if the write is committed: as a CTE of the statement that writes, which costs less than a trigger or another
  * statement. The totals of lists follow from it. @see migrations/0001_tables.sql
  */
-import {
-  type ChangedRecord,
-  type ChangeType,
-  changeCodeOf,
-  changeOf,
-} from "../../domain/change.ts";
+import { changeCodeOf } from "../../domain/change.ts";
 import { type OrderStatus, orderStatuses } from "../../domain/order.ts";
-import type { Session } from "../server/connection.ts";
 
-const columns = "type, record_id, version, status, token, created_at, fields";
+export const changeColumns = "type, record_id, version, status, token, created_at, fields";
 
 /** Changes with their ids, and those of the outbox with the ids that they would get now. */
 export const allChanges = `
-  select id, ${columns}
+  select id, ${changeColumns}
   from changes
   union all
   select
     (select last_id from feed_state) + pg_catalog.row_number() over (order by xid, type, record_id, version),
-    ${columns}
+    ${changeColumns}
   from change_outbox
 `;
 
@@ -41,19 +35,6 @@ const arrayOf = (names: readonly string[]): string => `array['${names.join("', '
 
 export const statusCodeOf = (status: string): string =>
   `pg_catalog.array_position(${arrayOf(orderStatuses)}, ${status})`;
-
-export async function noteImported(
-  session: Session,
-  type: ChangeType,
-  records: readonly ChangedRecord[],
-  time: Date,
-): Promise<void> {
-  const changes = records.map((record) => ({
-    ...changeOf(type, record, null),
-    created_at: time.getTime(),
-  }));
-  await session.insert("change_outbox", columns.split(", "), changes);
-}
 
 export type Total = "users" | OrderStatus;
 

@@ -2,7 +2,7 @@ import { fail } from "../../base/error.ts";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import { type Token, type TokenStore, tokenColumns } from "../../domain/token.ts";
 import type { StoreContext } from "../engine/context.ts";
-import type { Session } from "../server/connection.ts";
+import type { Session, Value } from "../server/connection.ts";
 import { createLookup } from "./lookups.ts";
 
 /** Lifetime of a cached token. Revocation by another replica takes effect within 5 seconds. */
@@ -107,30 +107,19 @@ export function createTokenStore({ db, now }: StoreContext): TokenStore {
     session.all<Token>(withHashes, hashes);
   const keyOf = ({ hash }: Token) => hash;
   const readKnown = createLookup(db, { find, keyOf });
-  const readUnknown = createLookup(db, {
-    find,
-    keyOf,
-    maxItems: MAX_UNKNOWN,
-    maxBatches: MAX_UNKNOWN_STATEMENTS,
-  });
+  const bounds = { maxItems: MAX_UNKNOWN, maxBatches: MAX_UNKNOWN_STATEMENTS };
+  const readUnknown = createLookup(db, { find, keyOf, ...bounds });
   const cache = createTokenCache((hash, isKnown) => (isKnown ? readKnown : readUnknown)(hash));
+
+  const write = (statement: string, ...values: Value[]) =>
+    db.run("write", (session) => session.first<Token>(statement, ...values));
 
   return {
     list: () => db.run("read", (session) => session.all<Token>(all)),
     find: cache.find,
     create: ({ hash, name, scope, expires_at }) =>
-      db.run("write", (session) =>
-        session.first<Token>(insert, hash, name, scope, now().toISOString(), expires_at),
-      ),
-    async revoke(name) {
-      try {
-        return await db.run("write", (session) =>
-          session.first<Token>(revoke, name, now().toISOString()),
-        );
-      } finally {
-        cache.clear();
-      }
-    },
+      write(insert, hash, name, scope, now().toISOString(), expires_at),
+    revoke: (name) => write(revoke, name, now().toISOString()).finally(cache.clear),
     async touch(hash, usedAt) {
       await db.run("background", (session) => session.all(touch, hash, usedAt));
     },

@@ -34,11 +34,8 @@ const anyOrderOfUser = `
   limit 1
 `;
 
-export async function findUsers(
-  session: Session,
-  ids: readonly number[],
-): Promise<readonly RecordText<User>[]> {
-  return ids.length === 0 ? [] : selectWhere(session, columns, "users", { id: ids });
+export function findUsers(session: Session, id: readonly number[]) {
+  return selectWhere<RecordText<User>>(session, columns, "users", { id });
 }
 
 export function createUserStore(context: StoreContext): UserStore {

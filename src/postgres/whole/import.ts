@@ -1,5 +1,5 @@
 import type { BulkStore, ImportOptions } from "../../domain/bulk.ts";
-import { changedFields } from "../../domain/change.ts";
+import { changedFields, changeOf } from "../../domain/change.ts";
 import { createPlanner } from "../../domain/import-plan.ts";
 import {
   type ImportRules,
@@ -19,7 +19,7 @@ import type { Placement } from "../server/placement.ts";
 import { runAgain } from "../server/retry.ts";
 import { recordJson } from "../tables/columns.ts";
 import { editableOrders } from "../tables/orders.ts";
-import { noteImported } from "../tables/outbox.ts";
+import { changeColumns } from "../tables/outbox.ts";
 import { type EditableTable, prepareUpdate } from "../tables/record-writes.ts";
 import { editableUsers } from "../tables/users.ts";
 import { lockIds, rowsOf } from "./rows.ts";
@@ -87,11 +87,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
   const update = prepareUpdate(placement, editable);
   const plan = createPlanner(rules, () => now().toISOString());
 
-  async function importAll(
-    session: Session,
-    records: readonly Import[],
-    options: ImportOptions | undefined,
-  ) {
+  async function importAll(session: Session, records: readonly Import[], options?: ImportOptions) {
     for (const statement of placement.beforeCopy) await session.script(statement);
     await session.script(lockIds(table, placement));
     const stored = await loadStored(session, placement, rules, records);
@@ -113,7 +109,9 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     const { write, advanceIds } = rowsOf(session, placement);
     await write(table, created.map(rules.toRow));
     await advanceIds(table, lastId);
-    await noteImported(session, rules.created, created, now());
+    const time = { created_at: now().getTime() };
+    const changes = created.map((row) => ({ ...changeOf(rules.created, row, null), ...time }));
+    await session.insert("change_outbox", changeColumns.split(", "), changes);
     return results;
   }
 

@@ -63,11 +63,7 @@ export const lockIds = (table: SequenceTable, placement: Placement) =>
   `lock table ${tableOfIds(table, placement)} in share row exclusive mode`;
 
 /** @returns the greatest id, also of records that were deleted; `null` if the sequence is not behind it */
-export async function findLateId(
-  session: Session,
-  placement: Placement,
-  table: SequenceTable,
-): Promise<number | null> {
+export async function findLateId(session: Session, placement: Placement, table: SequenceTable) {
   // Neither is that of tokens.
   const isOfTable = `(type > ${LAST_OF_USERS})::integer = ${["users", "orders"].indexOf(table)}`;
   const row = await session.first<{ last: number | null }>(`

@@ -49,6 +49,7 @@ const format = new Option(
   "--format <format>",
   "file format (default: by file extension, otherwise ndjson)",
 ).choices(fileFormats);
+const scopes = scopeWords.join(", ");
 const person = new Argument("<email>", "email of the user, in any spelling, or the id");
 const required = (flag: string, description: string) =>
   new Option(flag, description).makeOptionMandatory();
@@ -73,14 +74,8 @@ const commands: Commands = {
       create: {
         description: "create a token and print it; it is shown only once",
         arguments: [new Argument("<name>", "name of the token, e.g. that of its client")],
-        options: [
-          new Option("--scope <scopes>", `what it may do: ${scopeWords.join(", ")}`).default(
-            "write",
-          ),
-        ],
-        flags: {
-          "--expires <duration>": "lifetime, e.g. 30m, 12h, 90d or 52w (default: unlimited)",
-        },
+        options: [new Option("--scope <scopes>", `what it may do: ${scopes}`).default("write")],
+        flags: { "--expires <duration>": "lifetime, e.g. 30m, 12h, 90d, 52w (default: unlimited)" },
         examples: [
           "user-api token create laptop",
           "user-api token create dashboard --scope read --expires 90d",

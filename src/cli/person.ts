@@ -69,7 +69,6 @@ export async function erasePerson(system: CommandSystem, person: string): Promis
   const erased = `Erased user ${id} and the metadata of ${formatCount(count, "order")}`;
   system.stdout(`${erased}. Note the id, to repeat it after a restore of an older backup\n`);
   // docs/personal-data.md has the details.
-  system.stdout(
-    "Not erased: references, items of orders, backups, exports, the archive and logs\n",
-  );
+  const kept = "references, items of orders, backups, exports, the archive and logs";
+  system.stdout(`Not erased: ${kept}\n`);
 }

@@ -92,12 +92,9 @@ async function measureWritable(store: Store | null): Promise<boolean> {
 
 function processMetrics(startedS: number) {
   const { user, system } = process.cpuUsage();
+  const seconds = (user + system) / 1e6;
   return [
-    counter(
-      "process_cpu_seconds_total",
-      "User and system CPU time, in seconds.",
-      (user + system) / 1e6,
-    ),
+    counter("process_cpu_seconds_total", "User and system CPU time, in seconds.", seconds),
     gauge(
       "process_resident_memory_bytes",
       "Resident memory, including mapped files, in bytes.",

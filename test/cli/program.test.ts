@@ -88,6 +88,7 @@ const usageErrors: [string, string | RegExp][] = [
   [`export users ${period}`, "--from must be before --to\n"],
   ["export users --status paid", "--status is for orders only\n"],
   ["export orders --status paid,lost", 'Invalid --status "paid,lost": must be one or more of pend'],
+  ["export orders --status paid,paid", 'Invalid --status "paid,paid": must be one or more of pend'],
   ["backup", noBackup],
   ["backup a.db --directory d", noBackup],
   ["backup a.db --keep 2", "--keep needs --directory"],

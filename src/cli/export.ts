@@ -5,8 +5,9 @@ import { yieldToEventLoop } from "../base/event-loop.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
 import { readWords } from "../domain/config.ts";
 import { Order, orderStatuses } from "../domain/order.ts";
-import { ALWAYS_FITTING, type Page, type PageQuery } from "../domain/page.ts";
+import { ALWAYS_FITTING, type Page, type PageQuery, type Sort } from "../domain/page.ts";
 import type { RecordTable } from "../domain/record.ts";
+import type { Store } from "../domain/store.ts";
 import { User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
 import { csvFormatter } from "./files/csv.ts";
@@ -49,10 +50,21 @@ async function readPage(list: List, query: PageQuery): Promise<Page> {
   }
 }
 
+/** @returns the first and the last id of the orders of a period, which a list finds without reading the others */
+async function findIds({ orders }: Store, from: string, to: string): Promise<[number, number]> {
+  const period = { created_from: from, created_to: to };
+  async function find(sort: Sort, none: number): Promise<number> {
+    const { records } = await orders.list({ limit: 1, offset: 0, sort, ...period });
+    return Number(/\d+/.exec(records)?.[0] ?? none);
+  }
+  return [await find("id", 1), await find("-id", 0)];
+}
+
 export async function* readRecords<Row extends { readonly id: number }>(
   list: List,
+  [first, end] = [1, Number.MAX_SAFE_INTEGER],
 ): AsyncGenerator<readonly Row[]> {
-  for (let after = 0; ; ) {
+  for (let after = first - 1; after < end; ) {
     const page = await readPage(list, { limit: PAGE_SIZE, offset: 0, after });
     // SQLite keeps a snapshot until the end of the turn.
     await yieldToEventLoop();
@@ -98,7 +110,10 @@ export async function exportTable(
       else output.write(text);
     };
     write(formatter.header);
-    for await (const records of readRecords<User | Order>(store[table].list)) {
+    const isNarrow = table === "orders" && (options.from ?? options.to) !== undefined;
+    // All orders are read if it fails, e.g. because PostgreSQL takes too long for a long period.
+    const ids = isNarrow ? await findIds(store, start, end).catch(() => undefined) : undefined;
+    for await (const records of readRecords<User | Order>(store[table].list, ids)) {
       const isInPeriod = ({ created_at }: User | Order) => created_at >= start && created_at < end;
       const exported = records.filter((record) => isInPeriod(record) && isInStatus(record));
       write(formatter.formatRecords(exported));

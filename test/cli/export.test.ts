@@ -21,8 +21,20 @@ async function makeFilled(users = 1, options?: Options): Promise<Harness> {
   return world;
 }
 
+/** No list has the orders from this time on. */
+const FAILING = "2026-10-02T00:00:00.000Z";
+
 test("export --from --to --status writes the records that were created in the period, in these statuses", async () => {
-  using world = await makeFilled(1);
+  const pages: number[] = [];
+  const openStore = openWith(({ orders }) => {
+    const list: typeof orders.list = (query) => {
+      if (query.after !== undefined) pages.push(query.after);
+      else if (query.created_from === FAILING) fail("unavailable");
+      return orders.list(query);
+    };
+    return { orders: { ...orders, list } };
+  });
+  using world = await makeFilled(1, { openStore });
   const items = [{ sku: "A-1", quantity: 1, unit_price: 1 }];
   // An import without ids sorts them. Two of the three pages have records of the period.
   const timeOf = (at: number) => new Date(Date.UTC(2026, 9, 1, at % 1_500, at % 2)).toISOString();
@@ -67,9 +79,16 @@ test("export --from --to --status writes the records that were created in the pe
   expect(parsedLines(stdout).map(({ created_at }) => created_at)).toEqual(
     byTime.map(({ created_at }) => created_at),
   );
+  pages.splice(0);
   const csv = await world.run("export", "orders", "--format", "csv", ...period);
   const rows = csv.stdout.trimEnd().split("\n");
   expect([rows.length, csv.stderr]).toEqual([49, "Exported 48 orders\n"]);
+  // Only the page from the first order of the period to the last one is read.
+  expect(pages.splice(0)).toEqual([times.indexOf(start)]);
+  expect(await timesOf("--from", "2027-01-01T00:00:00Z")).toEqual([]);
+  expect(pages).toEqual([]);
+  expect(await timesOf("--from", FAILING)).toEqual(times.filter((time) => time >= FAILING));
+  expect(pages).toEqual([0, 1000, 2000, 3000]);
 });
 
 test("export as CSV starts with a header, even if there are no users", async () => {

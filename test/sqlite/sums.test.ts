@@ -38,3 +38,19 @@ test("a sum ends without a snapshot when the store is closed, and other errors d
   ]);
   expect(query(path, "pragma wal_checkpoint(truncate)")[0]).toBe(0);
 });
+
+test("a sum is unavailable when it takes longer than 30 s", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  await fillDatabase(path, 1, 5_000);
+  await using _store = await openDatabase(path);
+  /** @param times at the start, and before each turn */
+  async function replyAt(...times: number[]): Promise<unknown> {
+    const { promise, resolve } = Promise.withResolvers<unknown>();
+    createSumsService(resolve, () => times.shift() ?? Number.NaN)({ path, atRest: false, bounds });
+    return await promise;
+  }
+  expect(await replyAt(5, 5, 30_005)).toMatch('"orders":5000');
+  const message = "the sum takes longer than 30 s";
+  expect(await replyAt(5, 5, 30_006)).toMatchObject({ code: "unavailable", message });
+});

@@ -11,8 +11,10 @@ import { sizeOf } from "../file/files.ts";
 import { createThread } from "../file/thread.ts";
 import { prepareTimeRanges } from "./time-runs.ts";
 
-/** After so many orders, which take 4 ms, the thread looks whether the store is closed. */
+/** After so many orders, which take 4 ms, the thread looks whether the sum must end. */
 const ORDERS_PER_TURN = 10_000;
+/** Maximum time of a sum, as on PostgreSQL. */
+const TIMEOUT_MS = 30_000;
 
 type Task = Pick<DatabaseFile, "path" | "atRest"> & { readonly bounds: readonly string[] };
 /** `null` only starts the thread. `close` ends the sum that runs, and has no reply. */
@@ -20,7 +22,8 @@ export type SumsRequest = Task | "close" | null;
 /** The text of the sums, or what a message can have of an error. */
 type Reply = string | Pick<AppError, "code" | "message" | "problems" | "cause">;
 
-async function addUp(db: Database, bounds: readonly string[], isClosing: () => boolean) {
+/** @param nextTurn rejects if the sum must end */
+async function addUp(db: Database, bounds: readonly string[], nextTurn: () => Promise<void>) {
   type Row = Pick<Order, "created_at" | "currency" | "status" | "total" | "refunded">;
   const orders = db.prepare<Row, Record<"first" | "last", number> & Record<"from" | "to", string>>(`
     select created_at, currency, status, total, refunded
@@ -32,6 +35,8 @@ async function addUp(db: Database, bounds: readonly string[], isClosing: () => b
   let [at, count] = [0, 0];
   db.run("begin");
   for (const { first, last } of prepareTimeRanges(db)(period.from, period.to, true)) {
+    // A range of which no order matches has at most the ids of a block.
+    await nextTurn();
     for (const { created_at, ...order } of orders.iterate({ first, last, ...period })) {
       // Most are in the interval of the order before.
       if (created_at < (bounds[at] ?? "") || created_at >= (bounds[at + 1] ?? ""))
@@ -43,32 +48,40 @@ async function addUp(db: Database, bounds: readonly string[], isClosing: () => b
       sum.total += order.total;
       sum.refunded += order.refunded;
       count += 1;
-      if (count % ORDERS_PER_TURN === 0) await yieldToEventLoop();
-      if (isClosing()) fail("unavailable", "the store is closed");
+      if (count % ORDERS_PER_TURN === 0) await nextTurn();
       if (sums.size > MAX_SUMS) return [...sums.values()];
     }
   }
   return [...sums.values()];
 }
 
-async function read(task: Task, isClosing: () => boolean) {
+async function read(task: Task, nextTurn: () => Promise<void>) {
   // For each sum, so that terminating the thread leaves no open connection.
   using db = task.atRest ? connectAtRest(task.path) : connect(task.path);
   try {
-    return sumsText(task.bounds, await addUp(db, task.bounds, isClosing));
+    return sumsText(task.bounds, await addUp(db, task.bounds, nextTurn));
   } catch (error) {
     throw storageError(error, db, "read", "orders");
   }
 }
 
 /** The thread. One sum runs after the other. */
-export function createSumsService(respond: (reply: Reply) => void) {
+export function createSumsService(
+  respond: (reply: Reply) => void,
+  nowMs = () => performance.now(),
+) {
   let isClosing = false;
   let last = Promise.resolve();
 
   async function reply(task: Task | null): Promise<Reply> {
+    const endMs = nowMs() + TIMEOUT_MS;
+    async function nextTurn(): Promise<void> {
+      await yieldToEventLoop();
+      if (isClosing) fail("unavailable", "the store is closed");
+      if (nowMs() > endMs) fail("unavailable", "the sum takes longer than 30 s");
+    }
     try {
-      return task === null ? "" : await read(task, () => isClosing);
+      return task === null ? "" : await read(task, nextTurn);
     } catch (error) {
       const known = error instanceof AppError ? error : unavailableError("read", error);
       const { code, message, problems, cause } = known;

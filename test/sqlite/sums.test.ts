@@ -1,5 +1,7 @@
 import { expect, test } from "bun:test";
-import { truncateSync } from "node:fs";
+import { readdirSync, truncateSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { getPriority } from "node:os";
 import { createSumsService } from "../../src/sqlite/tables/sums.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
@@ -53,4 +55,18 @@ test("a sum is unavailable when it takes longer than 30 s", async () => {
   expect(await replyAt(5, 5, 30_005)).toMatch('"orders":5000');
   const message = "the sum takes longer than 30 s";
   expect(await replyAt(5, 5, 30_006)).toMatchObject({ code: "unavailable", message });
+});
+
+test.if(process.platform === "linux")("only the thread for sums has a lower priority", async () => {
+  using directory = makeDirectory();
+  const before = getPriority();
+  await using _store = await openDatabase(directory.at("a.db"));
+  const stats = readdirSync("/proc/self/task").map((thread) =>
+    // One may have ended.
+    readFile(`/proc/self/task/${thread}/stat`, "utf8").catch(() => ""),
+  );
+  const fields = (await Promise.all(stats)).filter(Boolean).map((stat) => stat.split(") ")[1]);
+  const priorities = fields.map((text) => Number(text?.split(" ")[16]));
+  expect(new Set(priorities)).toEqual(new Set([before, 10]));
+  expect(getPriority()).toBe(before);
 });

@@ -15,8 +15,11 @@ const HOSTILE = "<img src=x onerror=alert(1)>";
 
 /** Two users, and 60 orders, of which the last one is paid and refunded in part. */
 async function makeRecords() {
-  const user = await newUser(server, { name: HOSTILE, metadata: { note: HOSTILE } });
-  await newUser(server, { reference: "C-2" });
+  const user = await newUser(server, {
+    name: HOSTILE,
+    metadata: { note: HOSTILE, ["k".repeat(40)]: "v" },
+  });
+  await newUser(server, { reference: "C 2+" });
   for (let at = 1; at < 60; at += 1) await newOrder(server, user.id, { reference: `S-${at}` });
   const item = { sku: "TEA", name: HOSTILE, quantity: 3, unit_price: 1_234 };
   const order = await newOrder(server, user.id, { currency: "JPY", items: [item] });
@@ -26,7 +29,7 @@ async function makeRecords() {
 }
 const { user, order } = chromiumPath === "" ? ({} as never) : await makeRecords();
 
-const EXPECTED = /status of (?:400|401|403|404) /;
+const EXPECTED = /status of (?:400|401|403|404|503) /;
 
 function testPage(
   name: string,
@@ -80,9 +83,15 @@ testPage("page shows orders by their filters, page by page, and goes back", asyn
   await page.getByRole("status").filter({ hasText: "created_to" }).waitFor();
   await page.getByRole("link", { name: "Users" }).click();
   await captionOf(page, "2 users, 1 to 2");
-  await page.getByLabel("reference").fill("C-2");
+  await page.getByLabel("reference").fill("C 2+");
   await page.getByRole("button", { name: "Show" }).click();
   await captionOf(page, "1 users, 1 to 1");
+  await page.getByLabel("reference").fill("");
+  await page.getByRole("button", { name: "Show" }).click();
+  await captionOf(page, "2 users, 1 to 2");
+  await newUser(server);
+  await page.getByRole("button", { name: "Show" }).click();
+  await captionOf(page, "3 users, 1 to 3");
 });
 
 testPage("page shows a record with its history, and texts only as texts", async (page, use) => {
@@ -106,6 +115,8 @@ testPage("page shows a record with its history, and texts only as texts", async 
 
 testPage("page plots sums, with a table of the numbers", async (page, use) => {
   await use(server.readToken);
+  const busy = { status: 503, headers: { "retry-after": "0" } };
+  await page.route("**/orders/sums?*", (route) => route.fulfill(busy), { times: 1 });
   await page.getByRole("link", { name: "Sums" }).click();
   await captionOf(page, "Sums in EUR");
   expect(await page.getByRole("img").count()).toBe(2);
@@ -133,7 +144,7 @@ testPage(
 
 testPage("page does not offer what the token may not read", async (page, use) => {
   await use(await createToken(server.database, "users-only", "users:read"));
-  await captionOf(page, "2 users");
+  await captionOf(page, " users, 1 to ");
   expect(await page.getByRole("link", { name: /Orders|Sums/ }).count()).toBe(0);
 });
 
@@ -143,10 +154,12 @@ for (const colorScheme of ["light", "dark"] as const)
     async (page, use) => {
       expect(await axeFindings(page)).toEqual([]);
       await use(server.readToken);
-      for (const view of ["orders", "users", "sums", `orders/${order.id}`]) {
+      for (const view of ["orders", "users", `users/${user.id}`, "sums", `orders/${order.id}`]) {
         await page.evaluate(`location.hash = "#/${view}"`);
         await page.locator("h2", { hasText: view.replace("s/", " ") }).waitFor();
         expect([view, await axeFindings(page)]).toEqual([view, []]);
+        const heights = "Array.from(document.querySelectorAll('th'), (cell) => cell.clientHeight)";
+        expect(Math.max(...((await page.evaluate(heights)) as number[]))).toBeLessThan(50);
         expect(await page.evaluate("document.documentElement.scrollWidth")).toBe(375);
       }
       const [, red] =

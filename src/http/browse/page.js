@@ -51,10 +51,11 @@ function askForToken(message = "") {
 }
 
 /** @returns the body, and the parameters of its links by their relation */
-async function get(path) {
+async function get(path, isRepeated = false) {
   const { signal } = shown;
   const headers = { authorization: `Bearer ${sessionStorage.getItem("token")}` };
-  const response = await fetch(path, { headers, signal });
+  // The API takes a plus sign as itself.
+  const response = await fetch(path.replaceAll("+", "%20"), { headers, signal });
   const text = await response.text();
   const { status: code } = response;
   signal.throwIfAborted();
@@ -62,6 +63,12 @@ async function get(path) {
   signal.throwIfAborted();
   const isJson = response.headers.get("content-type") === "application/json";
   const body = isJson ? JSON.parse(text) : { error: text };
+  // Another sum of this token may still run.
+  if (code === 503 && !isRepeated) {
+    const waitMs = 1000 * response.headers.get("retry-after");
+    await new Promise((resolve) => setTimeout(resolve, waitMs));
+    return get(path, true);
+  }
   if (!response.ok) throw Object.assign(new Error(`${body.error} (${code})`), { code });
   const all = (response.headers.get("link") ?? "").matchAll(/<[^?>]*\?([^>]+)>; rel="(\w+)"/g);
   return { ...body, links: new Map(Array.from(all, ([, query, rel]) => [rel, query])) };
@@ -162,7 +169,9 @@ function formOf(kind, params) {
       const value = name.startsWith("created_") ? new Date(text).toISOString() : text.trim();
       query.set(name, query.has(name) ? `${query.get(name)},${value}` : value);
     }
-    location.hash = `#/${kind}?${query}`;
+    const hash = `#/${kind}?${query}`;
+    if (location.hash === hash) void show();
+    else location.hash = hash;
   });
   return form;
 }
@@ -231,15 +240,16 @@ function plot(currency, sums, [start, end]) {
   return [make("p", {}, `${label}:`), make("svg", frame, drawn)];
 }
 
-async function showSums(_, params) {
-  if (!params.has("created_to")) {
-    // Thirty days, of which the last one is today.
-    const date = new Date();
-    const midnight = (days) => new Date(date.getFullYear(), date.getMonth(), date.getDate() + days);
-    params.set("created_from", midnight(-29).toISOString());
-    params.set("created_to", midnight(1).toISOString());
-    params.set("time_zone", Intl.DateTimeFormat().resolvedOptions().timeZone);
-  }
+async function showSums(_, given) {
+  // Thirty days, of which the last one is today.
+  const date = new Date();
+  const midnight = (days) => new Date(date.getFullYear(), date.getMonth(), date.getDate() + days);
+  const params = new URLSearchParams({
+    created_from: midnight(-29).toISOString(),
+    created_to: midnight(1).toISOString(),
+    time_zone: Intl.DateTimeFormat().resolvedOptions().timeZone,
+    ...Object.fromEntries(given),
+  });
   view.replaceChildren(formOf("sums", params));
   const { data } = await get(`orders/sums?${params}`);
   const range = ["created_from", "created_to"].map((name) => Date.parse(params.get(name)));

@@ -13,14 +13,39 @@ export function readChangeId(flag: string, text: string): number {
   return fail("usage", invalidValue(flag, text, "must be the id of a change, or 0"));
 }
 
-/** @param wait called when all changes so far are written; returns false to end */
+/**
+ * Beside a server with a sync archive, waits until that has all that is committed: a server that takes over might have other
+ * changes. @param stop `null` if it fails after a while
+ * @returns whether it was not stopped
+ */
+async function untilArchived(
+  { config, backendOf }: CommandSystem,
+  stop: AbortSignal | null,
+): Promise<boolean> {
+  const { archiveCommit, databaseUrl } = config;
+  const { isServed, watchArchive } = backendOf(databaseUrl);
+  if (archiveCommit !== "sync") return true;
+  const isArchived = watchArchive(databaseUrl);
+  while (isServed(databaseUrl) && !(await isArchived())) {
+    if (stop === null) fail("operator", "the archive does not have the newest changes yet");
+    if (stop.aborted) return false;
+  }
+  return true;
+}
+
+/**
+ * @param hold called before changes are written that were not there at the last call; returns false to end
+ * @param wait called when all changes so far are written; returns false to end
+ */
 async function writeChanges(
   changes: ChangeStore,
   after: number | undefined,
   write: (text: string) => void,
+  hold: () => Promise<boolean>,
   wait: () => Promise<boolean>,
 ): Promise<void> {
   const first = { limit: PAGE_SIZE, offset: 0 };
+  let held = -1;
   let query: ChangeQuery = after === undefined ? first : { ...first, after };
   for (;;) {
     const page = await changes.list(query);
@@ -30,6 +55,10 @@ async function writeChanges(
     // The last id is a number that a damaged file can claim.
     if (rows.length < end - start)
       fail("operator", `Cannot read the changes after ${start}: run \`user-api check\``);
+    if (end > held) {
+      if (!(await hold())) return;
+      held = page.last;
+    }
     if (rows.length > 0) write(formatNdjson(rows));
     query = { ...first, after: end, feed: page.feed };
     if (end === page.last && !(await wait())) return;
@@ -55,11 +84,14 @@ export async function printChanges(
   // A database that is read at rest would not change.
   const mode = follow ? "write" : "read";
   await withStore(system, { mode, onStorageProblem }, async ({ changes }) => {
-    if (!follow) return await writeChanges(changes, start, system.stdout, async () => false);
+    const end = async () => false;
+    if (!follow)
+      return writeChanges(changes, start, system.stdout, () => untilArchived(system, null), end);
     const stop = stopSignal(system);
+    const hold = () => untilArchived(system, stop);
     using _subscription = changes.subscribe(() => wake.resolve());
     stop.addEventListener("abort", () => wake.resolve());
-    await writeChanges(changes, start, system.stdout, async () => {
+    await writeChanges(changes, start, system.stdout, hold, async () => {
       await wake.promise;
       if (problem !== null) fail("operator", `Cannot read further changes: ${problem}`);
       wake = Promise.withResolvers<void>();

@@ -122,6 +122,7 @@ const commands: Commands = {
       "--after <id>": "begin after this change (default: with the oldest one)",
       "--follow": "wait for further changes until SIGTERM or SIGINT (Ctrl-C)",
     },
+    settings: ["databaseUrl", "archiveUrl", "archiveCommit"],
     examples: ["user-api changes | tail", "user-api changes --after 1200 --follow"],
     run: printChanges,
   },

@@ -143,7 +143,7 @@ export async function createStore(
     deleteExpiredKeys: idempotency.deleteExpired,
     replaceResults: idempotency.replaceOfUser,
   };
-  const sums = createSums(file);
+  const sums = createSums(file, () => files?.walPages().uncopied ?? 0);
   resources.defer(sums.close);
   const writePages = preparePageWrite(db, writer);
   const probe = createWriteProbe(writePages);
@@ -155,10 +155,10 @@ export async function createStore(
   resources.use(
     systemClock.every(WATCH_INTERVAL_MS, () => {
       const isInPlace = files?.isInPlace();
-      if (archive === null) return;
-      if (archive.isDiskFailing()) writePages().then(archive.noteDiskWorks, () => {});
-      // Only this process checkpoints a WAL that is archived, and other processes may write while it does not.
-      if (isInPlace) writer.checkpoint();
+      if (archive?.isDiskFailing()) writePages().then(archive.noteDiskWorks, () => {});
+      // Also of what others have written, or kept from being copied while they read.
+      if (isInPlace && (archive !== null || (mode === "serve" && copy === undefined)))
+        writer.checkpoint();
     }),
   );
   if (mode === "serve" || mode === "serve-read-only") await sums.start();

@@ -67,6 +67,26 @@ test.each([
   },
 );
 
+test("changes of a sync archive are printed when it has them", async () => {
+  using archive = makeArchive();
+  const settings = { ...archive.settings, ARCHIVE_COMMIT: "sync" };
+  await using server = await startServer(settings);
+  const environment = { DATABASE_URL: server.database };
+  using plain = makeHarness({ environment });
+  using world = makeHarness({ environment: { ...environment, ...settings } });
+  await newUser(server);
+  renameSync(archive.at("archive"), archive.at("away"));
+  const writing = server.call("PATCH", "/users/1", { body: { name: "Ann" } });
+  while (!(await plain.run("changes")).stdout.includes('"id":2,')) await Bun.sleep(1);
+  const { code, stderr } = await world.run("changes");
+  expect([code, stderr]).toEqual([1, expect.stringContaining("does not have the newest changes")]);
+  const following = world.begin("changes", "--follow", "--after", "1");
+  await writing;
+  renameSync(archive.at("away"), archive.at("archive"));
+  await following.printed(/"id":2,/);
+  expect((await world.run("changes")).stdout).toMatch(/"id":1,.*\n.*"id":2,.*\n$/);
+});
+
 test("a command fails when the database it uses is set aside", async () => {
   using archive = makeArchive();
   await using server = await startServer(archive.settings);

@@ -33,10 +33,14 @@ test("write waits for a checkpoint of a long log, which starts again then, and r
 /** A checkpointer without a writer, which would start checkpoints itself. */
 function makeCheckpoints() {
   const made = makeWriter();
-  const checkpoints = createCheckpointer(made.db, made.files);
+  let timeMs = 0;
+  const checkpoints = createCheckpointer(made.db, made.files, null, () => timeMs);
   return {
     ...made,
     checkpoints,
+    setTime(ms: number) {
+      timeMs = ms;
+    },
     [Symbol.dispose]() {
       checkpoints.close();
       made[Symbol.dispose]();
@@ -71,6 +75,24 @@ test("start retries after as many new pages, not after each commit, when a check
   const anew = it.checkpoints.start();
   expect(anew).not.toBeNull();
   await anew;
+});
+
+test("start retries after 10 s without a new page when another process was reading, until all is copied", async () => {
+  using it = makeCheckpoints();
+  it.add(1);
+  it.other.run("begin");
+  it.visible();
+  it.add(MANY_BYTES);
+  await it.checkpoints.start();
+  it.other.run("commit");
+  it.setTime(9_999);
+  expect(it.checkpoints.start()).toBeNull();
+  it.setTime(10_000);
+  await it.checkpoints.start();
+  const { log, checkpointed } = logOf(it.db);
+  expect(checkpointed).toBe(log);
+  it.setTime(30_000);
+  expect(it.checkpoints.start()).toBeNull();
 });
 
 test("start enables automatic checkpoints again when its thread has ended", async () => {

@@ -82,7 +82,9 @@ export function watchArchive(databaseUrl: string): () => Promise<boolean> {
   /** As of the last {@link noteArchived}. */
   const archivedUntilMs = () => statSync(markerPath(path), { throwIfNoEntry: false })?.mtimeMs ?? 0;
   const opened = inodeOf(path);
-  const isArchived = readMarker(path) !== null;
+  const marker = readMarker(path);
+  // The archive has all of a copy.
+  if (marker === null || marker.isCopy) return async () => true;
   return async () => {
     const writtenMs = Date.now();
     const notedMs = archivedUntilMs();
@@ -91,7 +93,7 @@ export function watchArchive(databaseUrl: string): () => Promise<boolean> {
         fail("operator", `Cannot use ${databaseUrl}: ${LOST}`);
       const untilMs = archivedUntilMs();
       // What was noted before may be from a clock that was ahead.
-      if (!isArchived || (untilMs > writtenMs && untilMs !== notedMs)) return true;
+      if (untilMs > writtenMs && untilMs !== notedMs) return true;
       // Another server may have taken over from one that has ended.
       if (!isServed(path) || waitedMs >= TIMEOUT_MS) return false;
       await Bun.sleep(POLL_MS);

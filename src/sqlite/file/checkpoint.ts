@@ -7,6 +7,9 @@ import { CHECKPOINT_PAGES } from "./connection.ts";
 import type { FileWatch } from "./file-watch.ts";
 import { createStatementThread } from "./thread.ts";
 
+/** Without new pages, an incomplete checkpoint is repeated after this time. */
+const RETRY_MS = 10_000;
+
 export type Checkpointer = ReturnType<typeof createCheckpointer>;
 
 /** @param archive runs the checkpoints, if there is one, after reading the WAL */
@@ -14,16 +17,18 @@ export function createCheckpointer(
   db: Database,
   files: FileWatch,
   archive: { checkpoint(): Promise<unknown> } | null = null,
+  nowMs = () => performance.now(),
 ) {
   db.run("pragma wal_autocheckpoint = 0");
   const thread = createStatementThread(db.filename);
   let broken = false;
   /** Pages that the last checkpoint left in the WAL, e.g. because another process was reading an older state. */
   let pagesLeft = 0;
+  let lastMs = nowMs();
 
   async function run(): Promise<void> {
     try {
-      // If the disk fails, everything is still in the WAL. More pages trigger the next attempt.
+      // If the disk fails, everything is still in the WAL. More pages, or time, trigger the next attempt.
       if (archive === null) await thread.run("pragma wal_checkpoint(passive)");
       else await archive.checkpoint();
     } catch {
@@ -46,11 +51,13 @@ export function createCheckpointer(
      */
     start(): Promise<void> | null {
       if (broken) return null;
-      const pages = files?.walPages() ?? 0;
+      const { all: pages, uncopied } = files?.walPages() ?? { all: 0, uncopied: 0 };
       // A WAL that has become shorter was restarted.
       pagesLeft = Math.min(pagesLeft, pages);
-      if (pages - pagesLeft < CHECKPOINT_PAGES) return null;
+      const isLate = uncopied >= CHECKPOINT_PAGES && nowMs() - lastMs >= RETRY_MS;
+      if (pages - pagesLeft < CHECKPOINT_PAGES && !isLate) return null;
       pagesLeft = pages;
+      lastMs = nowMs();
       return run();
     },
     close: () => thread.close(),

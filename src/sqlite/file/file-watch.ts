@@ -157,8 +157,11 @@ export function watchFiles(
       if (isInPlace()) return;
       throw unavailableError("written", Object.assign(new Error(problem ?? ""), code && { code }));
     },
-    /** @returns the number of pages in the WAL; 0 if the disk fails */
-    walPages: () => readState(index)?.frames ?? 0,
+    /** @returns the number of pages in the WAL, and how many are not in the database yet; 0 if the disk fails */
+    walPages() {
+      const { frames = 0, backfilledFrames = 0 } = readState(index) ?? {};
+      return { all: frames, uncopied: frames - backfilledFrames };
+    },
     /** Call it after the database is closed. */
     close(): void {
       for (const { descriptor } of [database, wal, index]) closeSync(descriptor);

@@ -1,13 +1,11 @@
 /** Sums of orders, in a thread: they read all orders of a period. */
 import type { Database } from "bun:sqlite";
-import { suffixes } from "../../base/database-url.ts";
 import { AppError, fail } from "../../base/error.ts";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { Order } from "../../domain/order.ts";
 import { type IndexedSum, MAX_SUMS, type SumOrders, sumsText } from "../../domain/sums.ts";
-import { connect, connectAtRest, type DatabaseFile, WAL_LIMIT_BYTES } from "../file/connection.ts";
+import { connect, connectAtRest, type DatabaseFile, WAL_LIMIT_PAGES } from "../file/connection.ts";
 import { storageError, unavailableError } from "../file/errors.ts";
-import { sizeOf } from "../file/files.ts";
 import { createThread } from "../file/thread.ts";
 import { prepareTimeRanges } from "./time-runs.ts";
 
@@ -95,7 +93,11 @@ export function createSumsService(
   };
 }
 
-export function createSums({ path, atRest, requireUnchanged }: DatabaseFile) {
+/** @param uncopiedPages of the write-ahead log, which are not in the database yet */
+export function createSums(
+  { path, atRest, requireUnchanged }: DatabaseFile,
+  uncopiedPages: () => number,
+) {
   // The worker is in the same directory in the source and in the binary: see `--entry-naming` in scripts/build.sh.
   const create = () => new Worker(new URL("./sums.worker.ts", import.meta.url).href);
   const thread = createThread<SumsRequest, Reply>(create, () => true);
@@ -103,7 +105,7 @@ export function createSums({ path, atRest, requireUnchanged }: DatabaseFile) {
 
   const sumOrders: SumOrders = async (bounds) => {
     // It grows as long as a sum runs.
-    if (sizeOf(path + suffixes.wal) > WAL_LIMIT_BYTES)
+    if (uncopiedPages() > WAL_LIMIT_PAGES)
       fail("unavailable", "the write-ahead log is too large for sums at the moment");
     last = thread.ask({ path, atRest, bounds });
     const reply = await last;

@@ -7,6 +7,7 @@ import {
   sqlState,
   toUnavailable,
 } from "../../src/postgres/server/errors.ts";
+import { createSumOrders } from "../../src/postgres/tables/sums.ts";
 import { parsed, userFields } from "../contract/open.ts";
 import { startSwitch } from "../failover/switch.ts";
 import { expectRejection } from "../support/expect-error.ts";
@@ -91,6 +92,26 @@ testAlways("a bug is not taken for a problem of the certificate", () => {
   const error = Object.assign(new Error("a bug"), { code: "ERR_INVALID_ARG_TYPE" });
   expect(toUnavailable(error)).toBe(error);
   expect(describePostgresError("Cannot open postgres://a/b", error)).toBe(error);
+});
+
+test("sums are unavailable when their statement times out", async (world) => {
+  const db = world.connect(world.urlWith(patient));
+  const scripts: string[] = [];
+  /** Its statements time out at once. */
+  const impatient = (session: Session): Session => ({
+    ...session,
+    script(statements) {
+      scripts.push(statements);
+      return session.script(statements.replace(/(?<=statement_timeout = )\d+/, "1"));
+    },
+  });
+  const run: typeof db.run = (kind, work, options) =>
+    db.run(kind, (session) => work(impatient(session)), options);
+  await using _held = await world.hold("lock table orders in access exclusive mode");
+  const sums = createSumOrders({ ...db, run })(["2026-01-01", "2026-02-01"], "a");
+  const error = await expectRejection(sums, "unavailable", "the database is busy");
+  expect(sqlState(error)).toBe("57014");
+  expect(scripts).toContain("set local statement_timeout = 30000");
 });
 
 test("the store rejects with unavailable when the response to a commit is lost, and a retry with the key is safe", async (world) => {

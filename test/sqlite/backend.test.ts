@@ -10,10 +10,11 @@ import {
   writeFileSync,
 } from "node:fs";
 import { requireSqlite } from "../../src/sqlite/file/connection.ts";
-import { all, newUser, userFields } from "../contract/open.ts";
+import { all, newUser, orderFields, outcomesOf, userFields } from "../contract/open.ts";
 import { damagePage, PAGE_BYTES, rootPageOf } from "../support/damage.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection, expectThrown } from "../support/expect-error.ts";
+import { fillDatabase } from "../support/fill.ts";
 import { openDatabase, query } from "./open-database.ts";
 
 test("openSqlite sets the pragmas that SQLite leaves off", async () => {
@@ -132,6 +133,18 @@ test("only what needs a damaged page is rejected, with the name of the table", a
   await store.checkUsable();
   expect((await store.users.get(20))?.id).toBe(20);
   expect((await newUser(store)).id).toBe(201);
+});
+
+test("a create that fills a block of ids is rejected alone, once, when an order of the block is damaged", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  await fillDatabase(path, 1, 4095);
+  damagePage(path, Math.ceil(readFileSync(path).indexOf("2026-3000") / PAGE_BYTES));
+  await using store = await openDatabase(path);
+  const place = () => store.orders.create(orderFields(1), null);
+  const outcomes = await outcomesOf([place(), place(), place()]);
+  expect(outcomes).toEqual(["damaged", "new", "new"]);
+  expect((await place()).id).toBe(4098);
 });
 
 test.if(process.platform === "linux")(

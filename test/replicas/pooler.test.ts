@@ -21,7 +21,7 @@ async function makeWorld(preparing?: string): Promise<World> {
 test.if(againstBinary && againstPostgres && hasPooler())(
   "histories keep all promises when replicas connect through PgBouncer",
   () => playHistories(1, makeWorld),
-  180_000,
+  36_000_000,
 );
 
 test.if(againstBinary && againstPostgres && hasPooler() && keepsPreparedStatements())(
@@ -31,5 +31,5 @@ test.if(againstBinary && againstPostgres && hasPooler() && keepsPreparedStatemen
     const [ignored] = /^ignore_startup_parameters = .*$/m.exec(page) ?? [];
     await playHistories(1, () => makeWorld(`max_prepared_statements = 100\n${ignored}`));
   },
-  180_000,
+  36_000_000,
 );

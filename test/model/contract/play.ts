@@ -73,11 +73,12 @@ export async function play(steps: readonly Step[], open: OpenPort) {
       // The changes of two imports look the same.
       if (call.kind === "import" && calls.some((one) => one.kind === "import"))
         call = { ...call, dryRun: true };
-      if (kind === "kill") {
-        // What has a key can be repeated. A deletion makes other keys forget what they have.
-        if (call.kind !== "write" || call.method === "DELETE") continue;
+      // A deletion makes other keys forget what they have.
+      const isLost = call.kind !== "write" || call.method === "DELETE";
+      if (kind === "kill" && isLost) continue;
+      // What has a key can be repeated, also when a server is busy.
+      if (call.kind === "write" && (kind === "kill" || port.kill !== undefined))
         call = { ...call, key: call.key ?? `k${seed}` };
-      }
       if (call.kind === "write" && call.key !== null) sent.push(call);
       calls.push(call);
     }

@@ -173,17 +173,20 @@ async function openPort(world: World, clock: Clock): Promise<Port> {
     if (call.kind === "import") return withStore(database, (store) => sendTo(store, call));
     const [method, path, options] = requestOf(call);
     for (let attempt = 0; ; attempt += 1) {
+      let isBusy = false;
       try {
         const response = await next().call(method, path, options);
-        // The statements of a server that was killed can still hold locks.
-        if (response.status === 503 && !isFull) throw new Error(response.text);
+        isBusy = response.status === 503 && !isFull;
+        // On a slow machine, or while the statements of a server that was killed hold locks.
+        if (isBusy) throw new Error(response.text);
         const outcome = outcomeOf(call, response);
         const renamed = isReplaced && "feed" in outcome && { feed: "any" };
         const repeated = attempt > 0 && call.kind === "write" && { isRepeated: true };
         return withTime({ ...outcome, ...renamed, ...repeated });
       } catch (error) {
         const mayRepeat = call.kind !== "write" || call.key !== null;
-        if (restarting === null || !mayRepeat || attempt === MAX_ATTEMPTS) throw error;
+        const isExpected = isBusy || restarting !== null;
+        if (!isExpected || !mayRepeat || attempt === MAX_ATTEMPTS) throw error;
         await restarting;
         await Bun.sleep(RETRY_MS);
       }

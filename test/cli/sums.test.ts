@@ -5,15 +5,9 @@ import { makeHarness } from "./harness.ts";
 test("sums prints the sums of a period as CSV, while a server runs and without one", async () => {
   using world = makeHarness();
   await fillDatabase(world.path, 2, 3);
-  const run = () =>
-    world.run(
-      "sums",
-      "--from",
-      "2025-12-31T12:00:00.0001-08:00",
-      "--to",
-      "2026-02-01T00:00:00Z",
-      ..."--interval month --time-zone America/Los_Angeles".split(" "),
-    );
+  const period = "--from 2025-12-31T12:00:00.0001-08:00 --to 2026-02-01T00:00:00Z";
+  const flags = `${period} --interval month --time-zone America/Los_Angeles`.split(" ");
+  const run = () => world.run("sums", ...flags);
   const stdout = [
     "from,to,currency,status,orders,total,refunded\n",
     '"2025-12-31T20:00:00.001Z","2026-01-01T08:00:00.000Z","EUR","pending",3,7500,0\n',
@@ -24,22 +18,16 @@ test("sums prints the sums of a period as CSV, while a server runs and without o
   await server.stop();
 });
 
+const from = "--from 2026-01-01T00:00:00Z";
+const year = `${from} --to 2027-01-01T00:00:00Z`;
+
 test.each([
   ["--to 2026-02-01T00:00:00Z", "Required option '--from <time>' not specified"],
   ["--from 2026-01-01 --to 2026-02-01T00:00:00Z", "Invalid --from"],
-  ["--from 2026-01-01T00:00:00Z --to 2026-01-01T00:00:00Z", "--from must be before --to"],
-  [
-    "--from 2026-01-01T00:00:00Z --to 2027-01-02T00:00:00.001Z",
-    "--to must be earlier: at most 366 intervals by day",
-  ],
-  [
-    "--from 2026-01-01T00:00:00Z --to 2027-01-01T00:00:00Z --time-zone +01:00",
-    "--time-zone must be a name of the IANA list",
-  ],
-  [
-    "--from 2026-01-01T00:00:00Z --to 2027-01-01T00:00:00Z --interval week",
-    "argument 'week' is invalid",
-  ],
+  [`${from} --to 2026-01-01T00:00:00Z`, "--from must be before --to"],
+  [`${from} --to 2027-01-02T00:00:00.001Z`, "--to must be earlier: at most 366 intervals by day"],
+  [`${year} --time-zone +01:00`, "--time-zone must be a name of the IANA list"],
+  [`${year} --interval week`, "argument 'week' is invalid"],
 ])("sums fails when its flags are %s", async (flags, problem) => {
   using world = makeHarness();
   await fillDatabase(world.path, 1);

@@ -2,8 +2,7 @@ import { expect, test } from "bun:test";
 import type { BulkStore, ImportResult } from "../../src/domain/bulk.ts";
 import type { OrderImport, UserImport } from "../../src/domain/import-rules.ts";
 import type { Store } from "../../src/domain/store.ts";
-import { listed } from "../support/listed.ts";
-import { all, newUser, type Open, openWithClock, orderFields, parsed } from "./open.ts";
+import { newUser, type Open, openWithClock, orderFields, parsed } from "./open.ts";
 
 /** @returns the reasons of those that are rejected, and the outcomes of the others */
 const told = (results: readonly ImportResult[]) =>
@@ -21,23 +20,6 @@ const updateUsers = ({ bulk }: Store, ...users: UserImport[]) => update(bulk.use
 const updateOrders = ({ bulk }: Store, ...orders: OrderImport[]) => update(bulk.orders, orders);
 
 export function importUpdatesContract(open: Open): void {
-  test("an updating import rejects an exchange of keys when one of them is not given up", async () => {
-    await using it = await openWithClock(open);
-    const { store } = it;
-    const user = (reference: string, email: string) => ({ reference, email: `${email}@b.cd` });
-    for (const name of ["1", "2", "3", "4"]) await newUser(store, user(name, name));
-    // Two get one email, so a third one does not get what the first of them has.
-    const users = [user("1", "2"), user("2", "3"), user("4", "3")];
-    const contested = "email is that of lines 2 and 3, which have different values";
-    const taken = (id: number) => `email is already taken by user ${id}`;
-    expect(told(await updateUsers(store, ...users))).toEqual([taken(2), taken(3), taken(3)]);
-    const results = await updateUsers(store, ...users, user("3", "new"));
-    expect(told(results)).toEqual([taken(2), contested, contested, "updated"]);
-    const { rows } = await listed(store.users.list(all));
-    expect(rows.map(({ email }) => email[0])).toEqual(["1", "2", "n", "4"]);
-    expect(await store.check()).toEqual([]);
-  });
-
   test("an updating import rejects a long chain of exchanges whose last email is taken", async () => {
     await using it = await openWithClock(open);
     const { store } = it;

@@ -4,7 +4,7 @@ import { createImportRun } from "../../src/domain/import-run.ts";
 import type { Order } from "../../src/domain/order.ts";
 import type { User } from "../../src/domain/user.ts";
 import { listed } from "../support/listed.ts";
-import { all, newUser, type Open, openWithClock, orderFields, parsed, userFields } from "./open.ts";
+import { all, newUser, type Open, openWithClock, orderFields, userFields } from "./open.ts";
 
 const created: ImportResult = { outcome: "created" };
 const unchanged: ImportResult = { outcome: "unchanged" };
@@ -23,22 +23,6 @@ function oldOrder(id: number, userId: number, fields: Partial<Order> = {}): Orde
 }
 
 export function importContract(open: Open): void {
-  test("import assigns the next ids, version 1 and the current time when records have none", async () => {
-    await using it = await openWithClock(open);
-    await it.store.bulk.users.import([oldUser(10)]);
-    const fields = userFields({ name: "New", metadata: { a: "b" } });
-    expect(await it.store.bulk.users.import([fields])).toEqual([created]);
-    const time = it.clock.time.toISOString();
-    const fresh = { id: 11, version: 1, created_at: time, updated_at: time };
-    expect(parsed(await it.store.users.get(11))).toEqual({ ...fields, ...fresh });
-    const { refunded, status, ...rest } = orderFields(11);
-    const order = { ...rest, reference: "a:1" };
-    expect(await it.store.bulk.orders.import([order])).toEqual([created]);
-    const placed = { ...order, refunded, status, ...fresh, id: 1 };
-    expect(parsed(await it.store.orders.get(1))).toEqual(placed);
-    expect(await it.store.check()).toEqual([]);
-  });
-
   test("import assigns the ids of orders by time, and returns the results in the order of the records", async () => {
     await using it = await openWithClock(open);
     await it.store.bulk.users.import([oldUser(1)]);
@@ -61,29 +45,6 @@ export function importContract(open: Open): void {
     const two = [order("two", updatedAt), { ...order("two", createdAt), currency: "USD" }];
     const contested = rejected("reference is that of lines 1 and 2, which have different values");
     expect(await it.store.bulk.orders.import(two)).toEqual([contested, contested]);
-  });
-
-  test("import rejects a record when a different one has its id", async () => {
-    await using it = await openWithClock(open);
-    const { store } = it;
-    const [user, order] = [oldUser(7, { metadata: { a: "1" } }), oldOrder(7, 7)];
-    await store.bulk.users.import([user, oldUser(8)]);
-    await store.bulk.orders.import([order]);
-    const shared = { metadata: { a: "2" }, version: 4, created_at: updatedAt };
-    const changes = { ...shared, reference: "R", updated_at: createdAt };
-    const items = [{ sku: "A-2", quantity: 1, unit_price: 100 }];
-    const ofOrder = { ...changes, user_id: 8, currency: "USD", items, status: "shipped" };
-    for (const [noun, record, changed] of [
-      ["user", user, { ...changes, email: "Seven@example.com", name: "B" }],
-      ["order", order, ofOrder],
-    ] as const)
-      for (const [field, value] of Object.entries(changed)) {
-        const different = [{ ...record, [field]: value } as never];
-        const problem = `${noun} 7 already exists with different values (--update changes it)`;
-        expect(await store.bulk[`${noun}s`].import(different), field).toEqual([rejected(problem)]);
-      }
-    expect((await listed(store.users.list(all))).rows).toEqual([user, oldUser(8)]);
-    expect((await listed(store.orders.list(all))).rows).toEqual([order]);
   });
 
   test("import stores the records that it does not reject, and in a dry run nothing, with the same results", async () => {

@@ -18,72 +18,28 @@ function bounds(
 
 const timeOf = (text: string) => new Date(`${text}Z`).toISOString();
 
-test.each<[when: string, Interval, zone: string, expected: string]>([
-  ["there is a leap day", "day", "UTC", "2024-02-28T00:00 2024-02-29T00:00 2024-03-01T00:00"],
-  ["the period is within a day", "day", "UTC", "2024-02-28T01:00 2024-02-28T02:00"],
-  [
-    "a day has 23 hours",
-    "day",
-    "Europe/Berlin",
-    "2026-03-27T23:00 2026-03-28T23:00 2026-03-29T22:00",
-  ],
-  [
-    "a day has 25 hours",
-    "day",
-    "Europe/Berlin",
-    "2026-10-24T10:00 2026-10-24T22:00 2026-10-25T23:00 2026-10-26T10:00",
-  ],
-  [
-    "the clock skips midnight",
-    "day",
-    "America/Santiago",
-    "2026-09-05T12:00 2026-09-06T04:00 2026-09-07T03:00 2026-09-07T12:00",
-  ],
-  [
-    "the zone skips a date",
-    "day",
-    "Pacific/Apia",
-    "2011-12-29T12:00 2011-12-30T10:00 2011-12-31T10:00 2012-01-01T10:00 2012-01-01T12:00",
-  ],
-  [
-    "a day had begun before the clock was set back",
-    "day",
-    "America/St_Johns",
-    "2010-11-07T03:00 2010-11-08T03:30 2010-11-08T12:00",
-  ],
-  [
-    "the zone has another name today",
-    "day",
-    "Asia/Calcutta",
-    "2026-01-01T00:00 2026-01-01T18:30 2026-01-02T00:00",
-  ],
-  [
-    "the offset has seconds",
-    "day",
-    "Africa/Monrovia",
-    "1970-01-01T00:00 1970-01-01T00:44:30 1970-01-02T00:00",
-  ],
-  [
-    "the first month has a day",
-    "month",
-    "UTC",
-    "2024-01-31T00:00 2024-02-01T00:00 2024-03-01T00:00 2024-03-02T00:00",
-  ],
-  [
-    "months have different offsets",
-    "month",
-    "America/New_York",
-    "2026-03-01T05:00 2026-04-01T04:00 2026-05-01T04:00",
-  ],
-  [
-    "the year is the last one",
-    "month",
-    "Pacific/Kiritimati",
-    "9999-12-01T00:00 9999-12-31T10:00 9999-12-31T23:59:59.999Z",
-  ],
-])("boundsOf returns where intervals begin when %s", (_, interval, zone, expected) => {
+/** When, the interval, the zone, and where intervals begin. */
+const examples = `
+  there is a leap day | day UTC | 2024-02-28T00:00 2024-02-29T00:00 2024-03-01T00:00
+  the period is within a day | day UTC | 2024-02-28T01:00 2024-02-28T02:00
+  a day has 23 hours | day Europe/Berlin | 2026-03-27T23:00 2026-03-28T23:00 2026-03-29T22:00
+  a day has 25 hours | day Europe/Berlin | 2026-10-24T10:00 2026-10-24T22:00 2026-10-25T23:00 2026-10-26T10:00
+  the clock skips midnight | day America/Santiago | 2026-09-05T12:00 2026-09-06T04:00 2026-09-07T03:00 2026-09-07T12:00
+  the zone skips a date | day Pacific/Apia | 2011-12-29T12:00 2011-12-30T10:00 2011-12-31T10:00 2012-01-01T10:00 2012-01-01T12:00
+  a day had begun before the clock was set back | day America/St_Johns | 2010-11-07T03:00 2010-11-08T03:30 2010-11-08T12:00
+  the zone has another name today | day Asia/Calcutta | 2026-01-01T00:00 2026-01-01T18:30 2026-01-02T00:00
+  the offset has seconds | day Africa/Monrovia | 1970-01-01T00:00 1970-01-01T00:44:30 1970-01-02T00:00
+  the first month has a day | month UTC | 2024-01-31T00:00 2024-02-01T00:00 2024-03-01T00:00 2024-03-02T00:00
+  months have different offsets | month America/New_York | 2026-03-01T05:00 2026-04-01T04:00 2026-05-01T04:00
+  the year is the last one | month Pacific/Kiritimati | 9999-12-01T00:00 9999-12-31T10:00 9999-12-31T23:59:59.999Z
+`;
+
+test.each(examples.trim().split("\n"))("boundsOf returns where intervals begin when %s", (line) => {
+  const [, given = "", expected = ""] = line.split(" | ");
+  const [interval, zone = ""] = given.split(" ");
   const times = expected.split(" ");
-  expect(bounds(interval, zone, times[0], times.at(-1)?.replace("Z", ""))).toEqual(times);
+  const found = bounds(interval as Interval, zone, times[0], times.at(-1)?.replace("Z", ""));
+  expect(found).toEqual(times);
 });
 
 test("boundsOf rejects more than 366 days or 120 months, parts included", () => {

@@ -13,7 +13,7 @@ for (let at = 0; at < 55; at += 1) {
   if (at % 5 === 0) await server.call("PATCH", `/orders/${id}`, { body: { status: "paid" } });
 }
 
-const since = `&created_from=${encodeURIComponent(new Date(0).toISOString())}`;
+const since = "&created_from=1970-01-01T00%3A00%3A00.000Z";
 const ofUser = (at: number) => `&user_id=${users[at].id}`;
 test.each([
   ...["", "&sort=-id"].flatMap((kept) => [["/users", kept] as const, ["/orders", kept] as const]),
@@ -65,47 +65,4 @@ test("GET /users returns the page, and links to others, at any offset and limit"
   const past = await server.call("GET", `/users?limit=5&offset=${largest}`);
   expect(past.json).toMatchObject({ data: [], meta: { total: 60, offset: Number(largest) } });
   expect(links(past)).toEqual({ first: at(0), prev: at(55), last: at(55) });
-});
-
-test("GET /orders returns those in the given statuses, in any form of the list", async () => {
-  const { data: all } = (await server.call("GET", "/orders?limit=1000")).json;
-  await server.call("PATCH", `/orders/${all[1].id}`, { body: { status: "canceled" } });
-  for (const query of ["status=paid,canceled", "status[]=canceled&status=paid"]) {
-    const { json } = await server.call("GET", `/orders?limit=1000&${query}`);
-    const expected = all.filter(({ status }: TestResponse["json"], at: number) =>
-      at === 1 ? true : status === "paid",
-    );
-    const idsOf = (orders: TestResponse["json"][]) => orders.map(({ id }) => id);
-    expect(idsOf(json.data)).toEqual(idsOf(expected));
-    expect(json.meta.total).toBe(expected.length);
-  }
-});
-
-test("GET /orders returns those created at or after created_from, and before created_to", async () => {
-  const { data: all } = (await server.call("GET", "/orders?limit=1000")).json;
-  const start: string = all[10].created_at;
-  const end: string = all[40].created_at;
-  const berlin = new Date(Date.parse(start) + 3_600_000).toISOString().replace("Z", "+01:00");
-  // Finer than a millisecond: no longer at the millisecond itself.
-  const [afterStart, afterEnd] = [start, end].map((time) => time.replace("Z", "000001Z"));
-  const examples: [query: string, isIn: (time: string) => boolean][] = [
-    [`created_from=${start}&created_to=${end}`, (time) => time >= start && time < end],
-    [`created_from=${berlin}`, (time) => time >= start],
-    [`created_from=${afterStart}`, (time) => time > start],
-    [`created_to=${afterEnd}`, (time) => time <= end],
-    [`created_from=${start}&created_to=${afterStart}`, (time) => time === start],
-    [`created_from=${afterStart}&created_to=${start.replace("Z", "1Z")}`, () => false],
-    ["created_to=9999-12-31T23:59:59.999999Z", () => true],
-  ];
-  for (const [query, isIn] of examples) {
-    const ids = all
-      .filter(({ created_at }: TestResponse["json"]) => isIn(created_at))
-      .map(({ id }: TestResponse["json"]) => id);
-    for (const offset of [0, 5]) {
-      const { json } = await server.call("GET", `/orders?limit=7&offset=${offset}&${query}`);
-      expect([query, json.meta.total]).toEqual([query, ids.length]);
-      const found = json.data.map(({ id }: TestResponse["json"]) => id);
-      expect([query, found]).toEqual([query, ids.slice(offset, offset + 7)]);
-    }
-  }
 });

@@ -45,36 +45,19 @@ async function turns(): Promise<void> {
 
 const ofLetter = { clientOf: (item: string) => item.toLowerCase() };
 
+const two = { maxItems: 2, maxBatches: 2 };
+const ofOne = { isOfOneClient: true, ...ofLetter };
+
 /** Steps: a letter arrives; `.` is a turn, and a space enough turns for the next batch; a digit is the end of that batch. */
 test.each<[what: string, steps: string, batches: string, Partial<BatchOptions<string, string>>]>([
-  ["runs items together when they arrive in one turn", "ab ", "ab", {}],
-  ["runs items together when they arrive while a batch is running", "a b c 0 ", "a bc", {}],
-  [
-    "runs an item with those that wait when it arrives at the end of a batch",
-    "a b 0c ",
-    "a bc",
-    {},
-  ],
-  ["waits for the next turn as long as each one brings more items", "ab.c.d.e ", "abcde", {}],
-  [
-    "starts another batch when as many items wait as one can have",
-    "a bcd ",
-    "a bc",
-    { maxItems: 2, maxBatches: 2 },
-  ],
-  [
-    "gives each client its turn when more items wait than a batch can have",
-    "aAaAabac 0 1 ",
-    "abc AaA aa",
-    { maxItems: 3, ...ofLetter },
-  ],
-  [
-    "runs the items of one client together when a batch is of one",
-    "abA 0 ",
-    "aA b",
-    { isOfOneClient: true, ...ofLetter },
-  ],
-])("enqueue %s", async (_what, steps, expected, options) => {
+  ["items that arrive in one turn together", "ab ", "ab", {}],
+  ["items that arrive while a batch is running together", "a b c 0 ", "a bc", {}],
+  ["an item at the end of a batch with those that wait", "a b 0c ", "a bc", {}],
+  ["more items with each turn together", "ab.c.d.e ", "abcde", {}],
+  ["another batch when as many items wait as one can have", "a bcd ", "a bc", two],
+  ["clients by turns", "aAaAabac 0 1 ", "abc AaA aa", { maxItems: 3, ...ofLetter }],
+  ["the items of one client together when a batch is of one", "abA 0 ", "aA b", ofOne],
+])("enqueue runs %s", async (_what, steps, expected, options) => {
   const { batches, enqueue, items } = makeQueue(options);
   for (const step of steps) {
     if (step === ".") await nextTurn();

@@ -42,31 +42,16 @@ testAlways.each([
 });
 
 testAlways.each([
-  [
-    "28P01",
-    'password authentication failed for user "ann"',
-    "the user name or the password is wrong",
-  ],
-  [
-    "28000",
-    'no pg_hba.conf entry for host "::1", user "ann", database "a", no encryption',
-    "the server rejects this connection without TLS: add sslmode=require to the URL, or allow the host in pg_hba.conf",
-  ],
-  [
-    "42501",
-    'query would be affected by row-level security policy for table "users"',
-    "row-level security hides rows from this user: disable it, or make this user the owner of the tables",
-  ],
-  [
-    "08P01",
-    "unsupported startup parameter: statement_timeout",
-    "the connection pooler rejects connection settings: add prepare=false to the URL",
-  ],
-] as const)("a refusal (%s %s) names its reason at startup", (state, reported, message) => {
+  ["28P01", "password authentication failed for user", "the user name or the password is wrong"],
+  ["28000", 'no pg_hba.conf entry for host "::1", no encryption', "add sslmode=require to the URL"],
+  ["42501", "query would be affected by row-level security policy", "row-level security hides"],
+  ["08P01", "unsupported startup parameter: statement_timeout", "add prepare=false to the URL"],
+] as const)("a refusal (%s %s) names its reason at startup", (state, reported, part) => {
   const error = serverError(state, { message: reported });
+  const message = expect.stringMatching(new RegExp(`^Cannot open a: .*${part}`));
   expect(describePostgresError("Cannot open a", error)).toMatchObject({
     code: "operator",
-    message: `Cannot open a: ${message}`,
+    message,
   });
 });
 

@@ -139,35 +139,23 @@ async function makeFeed(): Promise<Database> {
 }
 const feed = await makeFeed();
 
-test.each([
-  ["select 1", []],
-  ["delete from changes where id <= 4", []],
-  ["delete from changes where id = 2", ["the changes are not consecutive: 5 of them from 1 to 6"]],
+const ofUser = (id: number) => `the changes of user ${id} do not ascend by one`;
+const lastOf = (record: string) => `the last change of ${record} does not agree with the record`;
+
+test.each<[sql: string, ...findings: string[]]>([
+  ["select 1"],
+  ["delete from changes where id <= 4"],
+  ["delete from changes where id = 2", "the changes are not consecutive: 5 of them from 1 to 6"],
   [
     "update changes set version = 3 where id = 3; update users set version = 3 where id = 1",
-    ["the changes of user 1 do not ascend by one: version 3 follows 1"],
+    `${ofUser(1)}: version 3 follows 1`,
   ],
-  [
-    "update changes set version = 2 where id = 4",
-    ["the changes of user 2 do not ascend by one: version 2 follows 1"],
-  ],
-  [
-    "update changes set type = 1 where id = 3",
-    ["the changes of user 1 do not ascend by one: version 2 follows 1"],
-  ],
-  [
-    "update users set version = 3 where id = 1",
-    ["the last change of user 1 does not agree with the record"],
-  ],
-  ["update orders set version = 1", ["the last change of order 1 does not agree with the record"]],
-  [
-    "update orders set status = 'shipped'",
-    ["the last change of order 1 does not agree with the record"],
-  ],
-  [
-    "update changes set type = 3, version = 1 where id = 3",
-    ["the last change of user 1 does not agree with the record"],
-  ],
-])("check of a feed after: %s", async (sql, findings) => {
+  ["update changes set version = 2 where id = 4", `${ofUser(2)}: version 2 follows 1`],
+  ["update changes set type = 1 where id = 3", `${ofUser(1)}: version 2 follows 1`],
+  ["update users set version = 3 where id = 1", lastOf("user 1")],
+  ["update orders set version = 1", lastOf("order 1")],
+  ["update orders set status = 'shipped'", lastOf("order 1")],
+  ["update changes set type = 3, version = 1 where id = 3", lastOf("user 1")],
+])("check of a feed after: %s", async (sql, ...findings) => {
   expect(await findingsAfter(sql, feed)).toEqual(findings);
 });

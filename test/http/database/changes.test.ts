@@ -74,13 +74,7 @@ test("the history of an order has its changes with the fields of each update, by
   const [, second, third] = json.data;
   const newest = await server.call("GET", `${history}?sort=-id&limit=1&after=${third.id}`);
   expect([newest.json.data, newest.json.meta.total]).toEqual([[second], 3]);
-  expect(links(newest)).toEqual({
-    first: `${history}?limit=1&after=0&sort=-id`,
-    next: `${history}?limit=1&after=${second.id}&sort=-id`,
-  });
-  expect(links(await server.call("GET", `${history}?limit=1&offset=1`))["last"]).toBe(
-    `${history}?limit=1&offset=2`,
-  );
+  expect(links(newest)["next"]).toBe(`${history}?limit=1&after=${second.id}&sort=-id`);
 });
 
 test("a deleted user has a history, a record that never existed is not found, and a history takes only what a list takes", async () => {
@@ -93,7 +87,6 @@ test("a deleted user has a history, a record that never existed is not found, an
   expectError(await server.call("GET", "/users/999999/changes"), 404, "user not found");
   const { status, text } = await server.call("GET", "/orders/999999/changes");
   expect([status, text]).toEqual([404, "order not found"]);
-  expect((await server.call("GET", "/orders/1.0/changes")).text).toBe("invalid order id");
   for (const name of ["include", "feed", "wait"]) {
     const response = await server.call("GET", `/users/${user.id}/changes?${name}=record`);
     expectError(response, 400, `Validation failed: ${name} is not allowed`);

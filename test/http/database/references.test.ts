@@ -1,38 +1,21 @@
-import { describe, expect, test } from "bun:test";
-import { expectError, links, newOrder, newUser } from "../make.ts";
+import { expect, test } from "bun:test";
+import { links, newOrder, newUser } from "../make.ts";
 import { startSharedServer, type TestResponse } from "../server.ts";
 
 const server = await startSharedServer();
 const buyer = await newUser(server);
 
-describe.each([
-  ["/users", (fields = {}) => newUser(server, fields)],
-  ["/orders", (fields = {}) => newOrder(server, buyer.id, fields)],
-] as const)("references of %s", (path, make) => {
-  const send = (id: number, body: object) => server.call("PATCH", `${path}/${id}`, { body });
-  const find = (reference: string) =>
-    server.call("GET", `${path}?reference=${encodeURIComponent(reference)}`);
-
-  // Invalid ones are in record-input.test.ts.
-  test.each([
-    ...["1", "😀".repeat(255), "a b", "№ 2026/10,42&x=y+%41;#?'\"\\", "ΑΣ"],
-    ...["a\u0301", "á", "Á"],
-  ])(
-    "a reference is kept as it is, finds the record, and is taken until null clears it, when it is %s",
-    async (reference) => {
-      const record = await make({ reference });
-      expect(record.reference).toBe(reference);
-      expect(record).toEqual((await server.call("GET", `${path}/${record.id}`)).json.data);
-      const found = await find(reference);
-      expect(found.json.data).toEqual([record]);
-      expect(found.json.meta).toEqual({ total: 1, limit: 50, offset: 0 });
-      expect((await server.call("GET", links(found)["first"] ?? "")).text).toBe(found.text);
-      const taken = await send((await make()).id, { reference });
-      expectError(taken, 409, "reference is already taken");
-      expect((await send(record.id, { reference: null })).json.data.reference).toBeNull();
-      expect((await find(reference)).json.meta.total).toBe(0);
-    },
-  );
+// The model of the contract has that a reference is given once, and found. Invalid ones are in record-input.test.ts.
+test.each(["/users", "/orders"])("a reference of %s is found as it is", async (path) => {
+  const others = ["😀".repeat(255), "a b", "№ 2026/10,42&x=y+%41;#?'\"\\", "a\u0301", "á", "Á"];
+  for (const reference of ["1", "ΑΣ", ...others]) {
+    const record = await (path === "/users"
+      ? newUser(server, { reference })
+      : newOrder(server, buyer.id, { reference }));
+    const found = await server.call("GET", `${path}?reference=${encodeURIComponent(reference)}`);
+    expect([record.reference, found.json.data]).toEqual([reference, [record]]);
+    expect((await server.call("GET", links(found)["first"] ?? "")).text).toBe(found.text);
+  }
 });
 
 // The model of the contract has lists of ids with filters, in both orders, and on every page.

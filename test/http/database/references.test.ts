@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { links, newOrder, newUser } from "../make.ts";
+import { expectError, links, newOrder, newUser } from "../make.ts";
 import { startSharedServer, type TestResponse } from "../server.ts";
 
 const server = await startSharedServer();
@@ -16,6 +16,9 @@ test.each(["/users", "/orders"])("a reference of %s is found as it is", async (p
     expect([record.reference, found.json.data]).toEqual([reference, [record]]);
     expect((await server.call("GET", links(found)["first"] ?? "")).text).toBe(found.text);
   }
+  const other = await (path === "/users" ? newUser(server) : newOrder(server, buyer.id));
+  const taken = await server.call("PATCH", `${path}/${other.id}`, { body: { reference: "1" } });
+  expectError(taken, 409, "reference is already taken");
 });
 
 // The model of the contract has lists of ids with filters, in both orders, and on every page.

@@ -1,16 +1,20 @@
-// Lists of orders of a range of times, after histories that leave times in every order within blocks of 4,096 ids.
+// Lists after histories that leave times in every order within blocks of 4,096 ids, and ids in buckets of every level.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { type Order, type OrderQuery, orderStatuses } from "../../src/domain/order.ts";
 import { expectPage } from "../contract/expect-page.ts";
-import { newUser, orderFields } from "../contract/open.ts";
+import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { makeRandom } from "../support/random.ts";
 import { openDatabase, query } from "./open-database.ts";
 
 const START = Date.UTC(2026, 10, 20);
 const timeOf = (ms: number) => new Date(ms).toISOString();
+/** The ids of a top-level bucket. */
+const FAR = 262_144;
+/** Where errors are likely. */
+const EDGES = [63, 64, 65, 4095, 4096, 4097];
 
 async function openHistory(path: string, seed: number) {
   const random = makeRandom(seed);
@@ -58,6 +62,21 @@ async function openHistory(path: string, seed: number) {
       const ids = Array.from({ length: 1 + random(60) }, () => (id += 1 + random(width)));
       await importAll(one([someTimes, () => shuffled(someTimes(ids.length), 99)])(ids.length), ids);
     },
+    /** Beyond what a bucket of the top level could have above it. */
+    async far() {
+      const first = 1 + Math.ceil(lastId() / FAR);
+      const ids = Array.from({ length: 66 }, (_, at) => FAR * (first + at));
+      await importAll(someTimes(66), ids);
+    },
+    async removeUsers() {
+      const first = Number(query(path, "select max(id) from users")[0]);
+      const time = timeOf(START);
+      const times = { version: 1, created_at: time, updated_at: time };
+      const ids = Array.from({ length: 200 }, (_, at) => first + (at < 99 ? 1 + at : at + FAR));
+      await store.bulk.users.import(ids.map((id) => ({ ...userFields(), ...times, id })));
+      const removed = ids.filter(() => random(3) > 0);
+      await Promise.all(removed.map((id) => store.users.remove(id, null)));
+    },
     async intoGaps() {
       const taken = new Set(query(path, "select id from orders"));
       const ids = Array.from({ length: 200 }, () => 1 + random(lastId() + 1));
@@ -77,11 +96,20 @@ async function openHistory(path: string, seed: number) {
     const count = random(3) === 0 ? 30 : orders.length;
     return {
       limit: 1 + random(70),
-      ...one([{ offset: random(count) }, { offset: 0, after: random(lastId()) }]),
+      ...one([
+        { offset: random(count) },
+        { offset: one(EDGES) },
+        { offset: 0, after: one(orders).id },
+      ]),
       ...one([{}, { sort: "-id" }]),
       ...one([{}, { user_id: one(users) }]),
       ...(statuses.length > 0 && random(2) === 0 && { status: statuses }),
-      ...one([{ created_from: from, created_to: to }, { created_from: from }, { created_to: to }]),
+      ...one([
+        {},
+        { created_from: from, created_to: to },
+        { created_from: from },
+        { created_to: to },
+      ]),
     };
   }
 
@@ -90,7 +118,10 @@ async function openHistory(path: string, seed: number) {
     await nextTurn();
     const select = "select id, user_id, status, created_at from orders order by id";
     const orders = db.prepare<Order, []>(select).all();
-    for (let left = 50; left > 0; left -= 1) {
+    const users = query(path, "select id from users order by id") as number[];
+    for (const offset of [0, 64, users.length - 1])
+      await expectPage(store.users.list as never, users, { limit: 9, offset, sort: "-id" });
+    for (let left = 60; left > 0; left -= 1) {
       const query = someQuery(orders);
       const { user_id, status, created_from = "", created_to = "~" } = query;
       const matching = orders
@@ -126,7 +157,7 @@ async function openHistory(path: string, seed: number) {
 }
 
 test.each([1, 2])(
-  "orders.list returns every page of a range of times in history %d",
+  "lists return every page, with and without times, in history %d",
   async (seed) => {
     using directory = makeDirectory();
     await using history = await openHistory(directory.at("a.db"), seed * 2_654_435);

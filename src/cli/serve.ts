@@ -104,11 +104,15 @@ async function startListening(
   // In a container, the host is 0.0.0.0, which is not an address to open.
   const url = localUrl(listener.url);
   const database = redactPassword(config.databaseUrl);
-  const role = {
-    read_only: config.readOnly || undefined,
-    standby: config.standby || undefined,
-  };
-  log.info("listening", { url, host: config.host, database, ...build, schema, ...role });
+  const readOnly = config.readOnly || undefined;
+  log.info("listening", {
+    url,
+    host: config.host,
+    database,
+    ...build,
+    schema,
+    read_only: readOnly,
+  });
   return url;
 }
 
@@ -204,12 +208,16 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
         if (archive === null || !stopping.aborted) throw error;
         return null;
       });
-    if (store !== null)
-      await printFirstToken(store.tokens, await serveStore(store), system).catch((error) => {
+    if (store !== null) {
+      const address = await serveStore(store);
+      // How long it must have written nothing before its standby takes over.
+      if (config.standby) log.info("primary", { takeover_seconds: config.takeoverSeconds });
+      await printFirstToken(store.tokens, address, system).catch((error) => {
         // Its archive may have been lost again. Then this server follows.
         if (archive === null || !config.standby) throw error;
         log.error("first token not created", { reason: messageOf(error) });
       });
+    }
     // Without a store, the server was stopped while it was opening one.
     stop = await Promise.race([stopped, superseded.promise]);
     if (stop !== null) break;

@@ -102,6 +102,15 @@ async function startPair(pair: Pair) {
   return { first, second, writing, feed: await feedOf(second) };
 }
 
+/** @returns the lines of the log that say whether the server writes, and after which silence there is a take-over */
+function rolesOf(server: Running): string[] {
+  const lines = server
+    .output()
+    .matchAll(/"event":"(primary|following)".*"takeover_seconds":(\d+)/g);
+  // It follows each log of the other server.
+  return [...new Set([...lines].map(([, role, seconds]) => `${role} ${seconds}`))];
+}
+
 async function feedOf(server: Running): Promise<string> {
   return (await get(await urlOf(server), "/changes?limit=1")).json.meta.feed;
 }
@@ -135,6 +144,8 @@ test("a primary that was suspended acknowledges nothing more, and follows", asyn
   await writing.end();
   await expectAll(await untilFollowing(first, writing.acknowledged.size), writing.acknowledged);
   expect([await isPrimary(second), await feedOf(second)]).toEqual([true, feed]);
+  expect(rolesOf(first)).toEqual(["primary 3", "following 6"]);
+  expect(rolesOf(second)).toEqual(["following 3", "primary 3"]);
 });
 
 test("a standby rejects commands that write, and continues its copy", async () => {

@@ -58,8 +58,10 @@ interface FollowOptions extends ServerContext {
   readonly onFresh: (ageMs: number) => void;
 }
 
-function beginLog({ machine, log }: FollowOptions, generation: Generation, number: number) {
-  log("info", "following", { holder: generation.holder, generation: generation.number });
+function beginLog(options: FollowOptions, generation: Generation, number: number) {
+  const { machine, log } = options;
+  const following = { holder: generation.holder, generation: generation.number };
+  log("info", "following", { ...following, takeover_seconds: patienceMs(options, 0) / 1000 });
   return {
     generation,
     /** The slot after the last segment in the copy. */

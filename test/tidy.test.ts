@@ -210,11 +210,13 @@ const references: readonly {
       /(?<![\w./:…<>-])(?:[\w.*-]+\/)*[\w*-][\w.*-]*\.(?:ts|js|sh|sql|css|html|svg|service|toml|lua|ya?ml|json)\b(?!\()/g,
     exists: (name) =>
       // Files that a reader creates with the examples.
-      /^(client\.[tj]s|user-api\.d\.ts|(user|orders|old|new|page|response|woo-orders|ids|totals|id|copy\/users\/1)\.json)$/.test(
+      /^(user-api\.d\.ts|(user|orders|old|new|page|response|woo-orders|ids|totals|id|copy\/users\/1)\.json)$/.test(
         name,
       ) ||
-      // A client may refer to a checkout next to it.
-      files.some((path) => new Bun.Glob(`{,**/}${name.replace("../user-api/", "")}`).match(path)),
+      // A client may refer to a checkout next to it, and to a file in its own directory.
+      files.some((path) =>
+        new Bun.Glob(`{,**/}${name.replace(/^(?:\.\.\/user-api|\.)\//, "")}`).match(path),
+      ),
   },
   {
     what: "directory",

@@ -39,10 +39,10 @@ count() {
 }
 
 # An earlier attempt with the same key may have created the record.
-request -H 'Idempotency-Key: import-2026-11-22-1' -d '{"email": "dan@example.com"}' "$base/api/v1/users"
+request -H 'Idempotency-Key: sign-up-17' -d '{"email": "dan@example.com"}' "$base/api/v1/users"
 id=$(jq .data.id "$body")
 items='[{"sku": "tea-01", "quantity": 2, "unit_price": 1999}]'
-request -H 'Idempotency-Key: import-2026-11-22-2' \
+request -H 'Idempotency-Key: cart-4711' \
   -d "{\"user_id\": $id, \"currency\": \"EUR\", \"items\": $items}" "$base/api/v1/orders"
 
 : >users.ndjson

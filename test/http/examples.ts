@@ -1,3 +1,4 @@
+/** Programs of the documentation, in what they are written for. */
 import { expect } from "bun:test";
 import { chmodSync, readdirSync, readFileSync } from "node:fs";
 import type { TemporaryDirectory } from "../support/directory.ts";
@@ -6,52 +7,73 @@ import type { TestServer } from "./server.ts";
 
 const docs = `${import.meta.dir}/../../docs`;
 
-const commands: Readonly<Record<string, string>> = {
-  "client.mts": process.execPath,
-  "client.py": "python3",
-  "client.sh": "sh",
-  "follow.mts": process.execPath,
-  "follow.py": "python3",
-  "follow.sh": "bash",
-  "merge.sh": "bash",
-};
-
-/** @param file e.g. `client.py`, in docs/examples */
-export function canRun(file: string): boolean {
-  const needed = file.endsWith(".sh") ? ["curl", "jq"] : [];
-  return [commands[file] ?? "", ...needed].every((name) => Bun.which(name) !== null);
+interface Runtime {
+  readonly command: string;
+  /** The file in docs/examples that its programs import; `null` for scripts of a shell. */
+  readonly client: string | null;
+  readonly canRun: boolean;
 }
 
-/** Lets a program wait a hundredth of the time before it repeats a request. Those of a shell find another `sleep`. */
-function impatient(file: string, source: string): string {
-  if (file.endsWith(".sh")) return source;
-  const adapted = source
-    .replace("* 1000)", "* 10)")
-    .replace("time.sleep(", "(lambda s: time.sleep(s / 100))(");
-  expect(adapted).not.toBe(source);
-  return adapted;
+const areInstalled = (...names: readonly string[]) =>
+  names.every((name) => Bun.which(name) !== null);
+
+function isNode(range: string): boolean {
+  if (!areInstalled("node")) return false;
+  const { stdout } = Bun.spawnSync(["node", "--version"]);
+  return Bun.semver.satisfies(`${stdout}`.trim().slice(1), range);
 }
 
-/**
- * Starts a program in a separate directory, with pages of five records.
- * @param source the text of the program; `null` for that of docs/examples
- */
+const hasTools = areInstalled("curl", "jq");
+
+/** By name, with what they need. */
+export const runtimes = {
+  Bun: { command: process.execPath, client: "client.ts", canRun: true },
+  "Node 22.18": { command: "node", client: "client.ts", canRun: isNode(">=22.18.0") },
+  Python: { command: "python3", client: "client.py", canRun: areInstalled("python3") },
+  "sh with curl and jq": { command: "sh", client: null, canRun: hasTools },
+  "Bash with curl and jq": { command: "bash", client: null, canRun: hasTools },
+} as const satisfies Readonly<Record<string, Runtime>>;
+
+export type RuntimeName = keyof typeof runtimes;
+
+/** @param file e.g. `client.ts`, in docs/examples */
+export const exampleOf = (file: string): Promise<string> =>
+  Bun.file(`${docs}/examples/${file}`).text();
+
+/** @returns the blocks of code in this language of a page, e.g. `clients.md` */
+export async function blocksOf(page: string, language: string): Promise<string[]> {
+  const text = await Bun.file(`${docs}/${page}`).text();
+  const blocks = text.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, "gms"));
+  return [...blocks].map(([, block = ""]) => block);
+}
+
+function replaced(source: string, pattern: RegExp, replacement: string): string {
+  expect(source).toMatch(pattern);
+  return source.replaceAll(pattern, replacement);
+}
+
+/** The client waits a hundredth of the time before it repeats a request, and reads pages of five records. */
+function impatient(source: string): string {
+  const adapted = replaced(source, /\blimit(["']?): 50\b/g, "limit$1: 5");
+  return replaced(adapted, /\breturn seconds /g, "return seconds / 100 ");
+}
+
+/** Starts a program in a separate directory, with the client that it imports. */
 export async function startExample(
   directory: TemporaryDirectory,
-  file: string,
+  name: RuntimeName,
+  source: string,
   url: string,
   env: Readonly<Record<string, string>>,
-  source: string | null = null,
 ): Promise<Running> {
-  const text = source ?? (await Bun.file(`${docs}/examples/${file}`).text());
-  expect(text).toContain("http://127.0.0.1:3000");
-  const adapted = impatient(file, text)
-    .replace("http://127.0.0.1:3000", url)
-    .replaceAll("limit=50", "limit=5");
-  await Bun.write(directory.at(file), adapted);
+  const { command, client } = runtimes[name];
+  const program = replaced(source, /http:\/\/127\.0\.0\.1:3000/g, url);
+  const file = directory.at(`program${client?.slice(-3) ?? ""}`);
+  await Bun.write(file, program.replaceAll("limit=50", "limit=5"));
+  if (client !== null) await Bun.write(directory.at(client), impatient(await exampleOf(client)));
   await Bun.write(directory.at("bin/sleep"), "#!/bin/sh\n");
   chmodSync(directory.at("bin/sleep"), 0o755);
-  return startProgram([commands[file] ?? "", directory.at(file)], {
+  return startProgram([command, file], {
     cwd: directory.path,
     env: { PATH: `${directory.at("bin")}:${Bun.env["PATH"]}`, TMPDIR: directory.path, ...env },
   });

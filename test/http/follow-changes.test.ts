@@ -7,7 +7,14 @@ import { makeDirectory } from "../support/directory.ts";
 import { startFlakyNetwork } from "../support/flaky-network.ts";
 import { withStore } from "../support/open-store.ts";
 import type { Running } from "../support/program.ts";
-import { canRun, killExample, startExample, untilInStep } from "./examples.ts";
+import {
+  exampleOf,
+  killExample,
+  type RuntimeName,
+  runtimes,
+  startExample,
+  untilInStep,
+} from "./examples.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
 import { againstBinary, startSharedServer } from "./server.ts";
 
@@ -30,25 +37,35 @@ async function write(): Promise<void> {
   await withStore(server.database, ({ bulk }) => bulk.users.import([again]));
 }
 
-const files = ["follow.mts", "follow.py", "follow.sh"].filter(canRun);
+const examples: readonly (readonly [RuntimeName, file: string])[] = [
+  ["Bun", "follow.ts"],
+  ["Node 22.18", "follow.ts"],
+  ["Python", "follow.py"],
+  ["Bash with curl and jq", "follow.sh"],
+];
+const runnable = examples.filter(([name]) => runtimes[name].canRun);
 
 test.skipIf(!againstBinary)(
-  `${files.join(", ")} keep a copy in step`,
+  `${runnable.map(([name, file]) => `${file} in ${name}`).join(", ")} keep a copy in step`,
   async () => {
     using directory = makeDirectory();
     await using resources = new AsyncDisposableStack();
     const env = { TOKEN: server.readToken };
     const backup = directory.at("backup.db");
-    const networks = files.map((_, index) => startFlakyNetwork(server, index + 1));
-    const copies = (await Promise.all(networks)).map((network, index) => ({
-      file: files[index] ?? "",
-      at: resources.use(makeDirectory()),
-      network: resources.use(network),
-    }));
+    const copies = await Promise.all(
+      runnable.map(async ([name, file], index) => ({
+        name,
+        source: await exampleOf(file),
+        at: resources.use(makeDirectory()),
+        network: resources.use(await startFlakyNetwork(server, index + 1)),
+      })),
+    );
     let running: Running[] = [];
     async function start(): Promise<void> {
       running = await Promise.all(
-        copies.map(({ file, at, network }) => startExample(at, file, network.url, env)),
+        copies.map(({ name, source, at, network }) =>
+          startExample(at, name, source, network.url, env),
+        ),
       );
     }
     const kill = () => Promise.all(running.map(killExample));
@@ -87,8 +104,8 @@ test.skipIf(!againstBinary)(
     await write();
     await write();
     await expectInStep();
-    for (const { file, network } of copies)
-      expect([file, network.isExhausted()]).toEqual([file, true]);
+    for (const { name, network } of copies)
+      expect([name, network.isExhausted()]).toEqual([name, true]);
   },
   180_000,
 );

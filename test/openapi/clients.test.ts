@@ -1,4 +1,4 @@
-// The typed clients of docs/clients.md, and `treaty<App>` of Eden. `make openapi-test` compiles this file:
+// The types of the client of docs/clients.md, and `treaty<App>` of Eden. `make openapi-test` compiles this file:
 // `@ts-expect-error` is itself an error if the line below compiles.
 import { expect, test } from "bun:test";
 import type { App } from "../../src/http/app.ts";
@@ -93,7 +93,7 @@ test("App rejects requests and responses that do not exist", () => {
 });
 
 const page = await Bun.file(`${import.meta.dir}/../../docs/clients.md`).text();
-const [, section = ""] = page.split("### Eden Treaty\n");
+const [, section = ""] = page.split("## Eden Treaty\n");
 /** @returns the first block of this language */
 const blockOf = (markdown: string, language: string) =>
   new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, "ms").exec(markdown)?.[1] ?? "";
@@ -101,18 +101,41 @@ const blockOf = (markdown: string, language: string) =>
 const ADDRESS = "http://127.0.0.1:3000";
 const TIMEOUT_MS = 60_000;
 
+const misuse = `import { type ApiError, Client } from "./client.ts";
+const api = new Client("", "");
+const items = [{ sku: "tea-01", quantity: 2, unit_price: 1999 }];
+// @ts-expect-error: the email is required
+await api.createUser({ name: "Ann" });
+// @ts-expect-error: unknown field
+await api.createUser({ email: "a@example.com", phone: "1" });
+// @ts-expect-error: unknown currency
+await api.createOrder({ user_id: 1, currency: "EURO", items });
+// @ts-expect-error: unknown status
+await api.editOrder(1, () => ({ status: "lost" }));
+// @ts-expect-error: read-only
+await api.editOrder(1, ({ total }) => ({ total }));
+// @ts-expect-error: unknown parameter
+api.orders({ page: 2 });
+// @ts-expect-error: unknown status
+api.orders({ status: ["lost"] });
+// @ts-expect-error: it may be null
+for await (const { name } of api.users()) name.length;
+// @ts-expect-error: the record is missing if it was deleted
+for await (const { record } of api.changes("a-1")) record.id;
+export const messages = (error: ApiError) => error.problems.map(({ problem }) => problem);
+`;
+
 test.skipIf(!enabled)(
-  "client of docs/clients.md compiles under strict and works",
+  "client.ts and its programs compile under strict with the types of the document, which find misuse",
   async () => {
-    await Bun.write(made("client.ts"), blockOf(page, "ts").replaceAll(ADDRESS, server.url));
-    const source = `${server.url}/api/v1/openapi.json`;
-    await runTool("openapi-typescript", source, "--output", made("user-api.d.ts"));
+    const programs = { "program.ts": blockOf(page, "ts"), "misuse.ts": misuse };
+    for (const file of ["client.ts", "follow.ts"])
+      await Bun.write(made(file), Bun.file(`${import.meta.dir}/../../docs/examples/${file}`));
+    for (const [file, text] of Object.entries(programs)) await Bun.write(made(file), text);
+    const command = blockOf(page, "sh").replaceAll(ADDRESS, server.url);
+    const [, name = "", ...options] = command.trim().split(" ");
+    await runTool(name, ...options.map((option) => option.replace("user-api.d.ts", made("$&"))));
     await expectCompiles("tsconfig.client.json");
-    const ran = await run([process.execPath, made("client.ts")], { TOKEN: server.writeToken });
-    expect(ran.text).toStartWith('3998 </api/v1/orders?limit=20&offset=0&user_id=1>; rel="first"');
-    expect(ran.code).toBe(0);
-    const { data } = (await server.call("GET", "/users")).json;
-    expect(data).toMatchObject([{ email: "eve@example.com", name: "Eve" }]);
   },
   TIMEOUT_MS,
 );
@@ -142,12 +165,11 @@ test.skipIf(!enabled)(
       JSON.stringify({ ...config, exclude: [] }),
     );
     await expectCompiles(made("treaty/tsconfig.json"));
-    for (const first of ["kim@example\\.com", "email_taken"]) {
+    for (const first of ["kim@example.com", "email_taken"]) {
       const ran = await run([process.execPath, made("treaty/client.ts")], {
         TOKEN: server.writeToken,
       });
-      const text = expect.stringMatching(new RegExp(`^${first}\n\\d+ orders\n$`));
-      expect(ran).toEqual({ code: 0, text });
+      expect(ran).toEqual({ code: 0, text: `${first}\n` });
     }
   },
   TIMEOUT_MS,

@@ -1,5 +1,5 @@
 // Runs the clients of docs/examples with the programs of docs/clients.md, and the script of docs/personal-data.md, each behind
-// a network that loses, cuts, delays and doubles.
+// a network that loses, cuts, delays and doubles; and the commands of docs/checkout.md.
 import { expect, test } from "bun:test";
 import { makeDirectory } from "../support/directory.ts";
 import { startFlakyNetwork } from "../support/flaky-network.ts";
@@ -13,7 +13,7 @@ import {
   startExample,
 } from "./examples.ts";
 import { newOrder, newUser } from "./make.ts";
-import { startSharedServer } from "./server.ts";
+import { startServer, startSharedServer } from "./server.ts";
 
 const server = await startSharedServer();
 const BASH = "Bash with curl and jq";
@@ -159,6 +159,20 @@ for (const [name, source] of calls)
       expect([...other.counts.values()]).toEqual([10, 1, 1, 1, 2, 2, 1]);
     },
   );
+
+test.skipIf(!canRun([BASH]))("the commands of docs/checkout.md print what it shows", async () => {
+  await using own = await startServer();
+  using directory = makeDirectory();
+  // Another server than a new one.
+  const { id } = await newUser(own);
+  await newOrder(own, id);
+  const script = `set -e\n${(await blocksOf("checkout.md", "sh")).join("")}`;
+  const env = { TOKEN: own.writeToken };
+  const { stdout, stderr } = await (await startExample(directory, BASH, script, own.url, env))
+    .ended;
+  const shown = await blocksOf("checkout.md", "text");
+  expect({ stdout, stderr }).toEqual({ stdout: shown.join(""), stderr: "" });
+});
 
 test.skipIf(!canRun(["Python"]))("the examples in Python are written for Python 3.9", async () => {
   const parse = "import ast, sys\nast.parse(sys.argv[1], feature_version=(3, 9))";

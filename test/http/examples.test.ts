@@ -87,6 +87,10 @@ await tell(api.createUser({ email: "a@example.com" }));
 await tell(api.editUser(9, () => ({ name: "Ann" })));
 const query = { reference: "a +&b", status: ["paid", "shipped"] };
 for await (const { id } of api.orders(query)) console.log(id);
+async function follow() {
+  for await (const { position } of api.changes("f-3")) console.log(position);
+}
+await tell(follow());
 `;
 const pythonCalls = `from client import ApiError, Client
 api = Client("http://127.0.0.1:3000/", "uat_a")
@@ -104,6 +108,10 @@ tell(lambda: api.create_user({"email": "a@example.com"}))
 tell(lambda: api.edit_user(9, lambda user: {"name": "Ann"}))
 for order in api.orders(reference="a +&b", status=["paid", "shipped"]):
     print(order["id"])
+def follow():
+    for change in api.changes("f-3"):
+        print(change["position"])
+tell(follow)
 `;
 
 /** Responds as no server of this project does, and counts requests. */
@@ -126,6 +134,10 @@ function startOtherServer() {
         : Response.json(done),
     "GET /api/v1/orders?limit=5&after=0&reference=a%20%2B%26b&status=paid%2Cshipped": () =>
       Response.json({ data: [{ id: 7 }], error: null, meta: {} }),
+    "GET /api/v1/changes?after=3&feed=f&limit=5&include=record&wait=50": () =>
+      Response.json({ data: [{ id: 4 }] }, { headers: { link: '</gone>; rel="next"' } }),
+    "GET /gone": () =>
+      Response.json({ data: null, meta: { code: "changes_expired" } }, { status: 410 }),
   };
   const other = Bun.serve({
     hostname: "127.0.0.1",
@@ -148,15 +160,24 @@ const calls: readonly (readonly [RuntimeName, source: string])[] = [
 
 for (const [name, source] of calls)
   test.skipIf(!canRun([name]))(
-    `a client in ${name} gives up after ten attempts, follows no redirect, repeats an edit after a 412, and encodes queries`,
+    `a client in ${name} gives up after ten attempts, follows no redirect, repeats an edit after a 412, encodes queries, and continues after a position`,
     async () => {
       await using other = startOtherServer();
       using directory = makeDirectory();
       const { stdout, stderr } = await (await startExample(directory, name, source, other.url, {}))
         .ended;
-      const lines = ["unknown", "unknown", "not_found", "unknown", "done", "7"];
+      const lines = [
+        "unknown",
+        "unknown",
+        "not_found",
+        "unknown",
+        "done",
+        "7",
+        "f-4",
+        "changes_expired",
+      ];
       expect([stderr, stdout.trim().split("\n")]).toEqual(["", lines]);
-      expect([...other.counts.values()]).toEqual([10, 1, 1, 1, 2, 2, 1]);
+      expect([...other.counts.values()]).toEqual([10, 1, 1, 1, 2, 2, 1, 1, 1]);
     },
   );
 

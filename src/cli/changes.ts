@@ -1,4 +1,5 @@
 import { fail } from "../base/error.ts";
+import { yieldToEventLoop } from "../base/event-loop.ts";
 import { type ChangeQuery, type ChangeStore, startOf } from "../domain/change.ts";
 import { invalidValue } from "../domain/config.ts";
 import { formatNdjson } from "./files/ndjson.ts";
@@ -16,7 +17,7 @@ export function readChangeId(flag: string, text: string): number {
 /**
  * Beside a server with a sync archive, waits until that has all that is committed: a server that takes over might have other
  * changes. @param stop `null` if it fails after a while
- * @returns whether it was not stopped
+ * @returns whether it was not stopped. @throws {AppError} operator if the server has ended meanwhile
  */
 async function untilArchived(
   { config, backendOf }: CommandSystem,
@@ -24,11 +25,12 @@ async function untilArchived(
 ): Promise<boolean> {
   const { archiveCommit, databaseUrl } = config;
   const { isServed, watchArchive } = backendOf(databaseUrl);
-  if (archiveCommit !== "sync") return true;
+  if (archiveCommit !== "sync" || !isServed(databaseUrl)) return true;
   const isArchived = watchArchive(databaseUrl);
-  while (isServed(databaseUrl) && !(await isArchived())) {
-    if (stop === null) fail("operator", "the archive does not have the newest changes yet");
-    if (stop.aborted) return false;
+  while (!(await isArchived())) {
+    if (stop?.aborted) return false;
+    if (stop === null || !isServed(databaseUrl))
+      fail("operator", "the archive may lack the newest changes");
   }
   return true;
 }
@@ -49,6 +51,8 @@ async function writeChanges(
   let query: ChangeQuery = after === undefined ? first : { ...first, after };
   for (;;) {
     const page = await changes.list(query);
+    // SQLite keeps a snapshot until the end of the turn.
+    await yieldToEventLoop();
     const rows = JSON.parse(`[${page.records}]`);
     const start = startOf(query, page);
     const end = Math.min(start + PAGE_SIZE, page.last);

@@ -1,4 +1,4 @@
-/** Webhooks: follows the changes of a server, and sends each one to a receiver until it has it. */
+/** Webhooks: follows the changes of a server, and sends each one to a receiver until it accepts it. */
 import { existsSync } from "node:fs";
 import { AppError, connectionProblem, fail, systemCode } from "../base/error.ts";
 import { exchange } from "../base/exchange.ts";
@@ -149,6 +149,7 @@ export async function deliver(system: CommandSystem, options: DeliverOptions): P
     return next;
   }
 
+  const isWanted = ({ type }: Change) => types?.includes(type) ?? true;
   let position: Position;
   if (start === undefined) position = readPosition(path);
   else if (start === "now") position = save((await readPage("wait=0", null)).meta);
@@ -160,13 +161,12 @@ export async function deliver(system: CommandSystem, options: DeliverOptions): P
       const { feed, last } = position;
       const query = `wait=50&after=${last}&feed=${feed}${include}`;
       const { changes } = await readPage(query, last);
-      if (changes.length === 0) retries.end();
+      if (!changes.some(isWanted)) retries.end();
       for (const change of changes) {
         if (stop.aborted) break;
-        const { id, type } = change;
+        const { id } = change;
         const next = { feed, last: id };
-        const isWanted = types?.includes(type) ?? true;
-        if (isWanted && id !== skip) {
+        if (isWanted(change) && id !== skip) {
           const task = `deliver change ${id}`;
           if (id < skip) fail("operator", `Cannot skip ${skip}: the next change is ${id}`);
           advice = `trying again; --skip ${id} steps over it`;
@@ -174,7 +174,7 @@ export async function deliver(system: CommandSystem, options: DeliverOptions): P
           await send(task, to, message, ofReceiver, system);
           retries.end();
         }
-        position = isWanted || change === changes.at(-1) ? save(next) : next;
+        position = isWanted(change) || change === changes.at(-1) ? save(next) : next;
       }
     } catch (error) {
       if (!(error instanceof AppError && error.code === "unavailable")) throw error;

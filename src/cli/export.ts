@@ -60,6 +60,11 @@ async function findIds({ orders }: Store, from: string, to: string): Promise<[nu
   return [await find("id", 1), await find("-id", 0)];
 }
 
+/** PostgreSQL can take too long to find the ids of a long period. @throws any other error */
+function readAll(error: unknown): undefined {
+  if (!(error instanceof AppError && error.code === "unavailable")) throw error;
+}
+
 export async function* readRecords<Row extends { readonly id: number }>(
   list: List,
   [first, end] = [1, Number.MAX_SAFE_INTEGER],
@@ -110,9 +115,8 @@ export async function exportTable(
       else output.write(text);
     };
     write(formatter.header);
-    const isNarrow = table === "orders" && (options.from ?? options.to) !== undefined;
-    // All orders are read if it fails, e.g. because PostgreSQL takes too long for a long period.
-    const ids = isNarrow ? await findIds(store, start, end).catch(() => undefined) : undefined;
+    const hasPeriod = table === "orders" && (options.from ?? options.to) !== undefined;
+    const ids = hasPeriod ? await findIds(store, start, end).catch(readAll) : undefined;
     for await (const records of readRecords<User | Order>(store[table].list, ids)) {
       const isInPeriod = ({ created_at }: User | Order) => created_at >= start && created_at < end;
       const exported = records.filter((record) => isInPeriod(record) && isInStatus(record));

@@ -7,7 +7,7 @@ export type Period = Partial<Readonly<Record<"from" | "to", string>>>;
 
 /**
  * @returns the times in UTC with milliseconds, rounded up: a record is before a time, or not, as before
- * @throws {AppError} usage if one is no time, or the first is not before the other
+ * @throws {AppError} usage if one is not a time, or the first is not before the other
  */
 export function readPeriod({ from, to }: Period) {
   const start = from === undefined ? undefined : readTime("--from", from);

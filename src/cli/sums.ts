@@ -8,12 +8,6 @@ interface SumsOptions extends Required<Period>, Pick<SumsQuery, "interval"> {
   readonly timeZone: string;
 }
 
-const flags: Readonly<Record<string, string>> = {
-  created_to: "--to",
-  interval: "--interval",
-  time_zone: "--time-zone",
-};
-
 /** A server may be running. @throws {AppError} usage as `boundsOf` and `sumsText`, naming the flag */
 export async function printSums(system: CommandSystem, options: SumsOptions): Promise<void> {
   const { interval, timeZone } = options;
@@ -27,6 +21,7 @@ export async function printSums(system: CommandSystem, options: SumsOptions): Pr
   } catch (error) {
     const [first] = error instanceof AppError ? error.problems : [];
     if (first === undefined) throw error;
-    fail("usage", `${flags[first.field]} ${first.problem}`);
+    const flag = first.field.replace("created_", "").replace("_", "-");
+    fail("usage", `--${flag} ${first.problem}`);
   }
 }

@@ -48,7 +48,7 @@ export type OrderSum = Static<typeof OrderSum>;
 
 /**
  * Reads all orders of a period, in one snapshot.
- * @param bounds as of {@link boundsOf}
+ * @param bounds as returned by {@link boundsOf}
  * @param client as of `RecordStore.list`
  * @throws {AppError} validation_failed as {@link sumsText}
  * @throws {AppError} unavailable if it takes too long, or the write-ahead log is too large
@@ -57,6 +57,9 @@ export type SumOrders = (
   bounds: readonly string[],
   client?: ClientId,
 ) => Promise<JsonText<readonly OrderSum[]>>;
+
+/** Maximum time in which a database sums up. */
+export const SUM_MS = 30_000;
 
 /** The sum of the interval with this index. */
 export type IndexedSum = Omit<OrderSum, "from" | "to"> & { readonly at: number };

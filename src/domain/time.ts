@@ -8,7 +8,7 @@ const FORM =
 
 const LAST_MS = Date.parse("9999-12-31T23:59:59.999Z");
 
-/** @returns the time in UTC with nanoseconds; `null` if the text has no offset, or is no time that exists */
+/** @returns the time in UTC with nanoseconds; `null` if the text has no offset, or is not a time that exists */
 export function exactUtcOf(text: string): string | null {
   const [, date, time = "", fraction = "", offset] = FORM.exec(text) ?? [];
   if (offset === undefined) return null;
@@ -20,7 +20,7 @@ export function exactUtcOf(text: string): string | null {
   return isTime(utc) ? utc.replace("Z", `${digits.slice(3)}Z`) : null;
 }
 
-/** @returns the first time with milliseconds that is not before this one. @param exact as of {@link exactUtcOf} */
+/** @returns the first time with milliseconds that is not before this one. @param exact as returned by {@link exactUtcOf} */
 export function roundUp(exact: string): string {
   const ms = Date.parse(`${exact.slice(0, 23)}Z`);
   return new Date(Math.min(exact.endsWith("000000Z") ? ms : ms + 1, LAST_MS)).toISOString();

@@ -79,12 +79,18 @@ test("changes of a sync archive are printed when it has them", async () => {
   const writing = server.call("PATCH", "/users/1", { body: { name: "Ann" } });
   while (!(await plain.run("changes")).stdout.includes('"id":2,')) await Bun.sleep(1);
   const { code, stderr } = await world.run("changes");
-  expect([code, stderr]).toEqual([1, expect.stringContaining("does not have the newest changes")]);
+  expect([code, stderr]).toEqual([1, expect.stringContaining("may lack the newest changes")]);
   const following = world.begin("changes", "--follow", "--after", "1");
   await writing;
   renameSync(archive.at("away"), archive.at("archive"));
   await following.printed(/"id":2,/);
   expect((await world.run("changes")).stdout).toMatch(/"id":1,.*\n.*"id":2,.*\n$/);
+  renameSync(archive.at("archive"), archive.at("away"));
+  await server.call("PATCH", "/users/1", { body: { name: "Bea" } });
+  await server.stop();
+  const { code: last, stderr: problem, stdout } = await following.ended;
+  expect([last, problem]).toEqual([1, expect.stringContaining("may lack the newest changes")]);
+  expect(stdout).not.toContain('"id":3,');
 });
 
 test("a command fails when the database it uses is set aside", async () => {

@@ -56,17 +56,17 @@ async function get(path, isRepeated = false) {
   const headers = { authorization: `Bearer ${sessionStorage.getItem("token")}` };
   // The API takes a plus sign as itself.
   const response = await fetch(path.replaceAll("+", "%20"), { headers, signal });
-  const text = await response.text();
-  const { status: code } = response;
+  const [code, text] = [response.status, await response.text()];
   signal.throwIfAborted();
   if (code === 401) askForToken("The token is unknown, expired or revoked.");
   signal.throwIfAborted();
-  const isJson = response.headers.get("content-type") === "application/json";
+  const isJson = response.headers.get("content-type")?.startsWith("application/json");
   const body = isJson ? JSON.parse(text) : { error: text };
   // Another sum of this token may still run.
   if (code === 503 && !isRepeated) {
     const waitMs = 1000 * response.headers.get("retry-after");
     await new Promise((resolve) => setTimeout(resolve, waitMs));
+    signal.throwIfAborted();
     return get(path, true);
   }
   if (!response.ok) throw Object.assign(new Error(`${body.error} (${code})`), { code });

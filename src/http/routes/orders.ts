@@ -7,7 +7,7 @@ import {
   patchOrder,
 } from "../../domain/order.ts";
 import { firstVersion } from "../../domain/record.ts";
-import { boundsOf, OrderSum, SumsQuery } from "../../domain/sums.ts";
+import { boundsOf, OrderSum, SUM_MS, SumsQuery } from "../../domain/sums.ts";
 import { jsonBody } from "../input/body.ts";
 import { orderParams } from "../input/input.ts";
 import { querySchema } from "../input/query.ts";
@@ -67,9 +67,6 @@ const sum: OrderSum = {
   ...{ currency: "EUR", status: "paid", orders: 12, total: 47_976, refunded: 500 },
 };
 
-/** Three sums of 30 s, as long as PostgreSQL has for each. */
-const MAX_WAIT_S = 90;
-
 const sumOrders = route(
   {
     scopes: ["orders:read"],
@@ -86,7 +83,7 @@ const sumOrders = route(
   },
   async ({ query, token, request }, services) => {
     const bounds = boundsOf(query);
-    services.connections.keepOpen(request, MAX_WAIT_S);
+    services.connections.keepOpen(request, (3 * SUM_MS) / 1000);
     const add = () => services.store.sumOrders(bounds, token.hash);
     return envelopeBody(await services.queueSum(token.hash, request.signal, add));
   },

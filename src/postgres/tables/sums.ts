@@ -1,7 +1,5 @@
-import { type IndexedSum, MAX_SUMS, type SumOrders, sumsText } from "../../domain/sums.ts";
+import { type IndexedSum, MAX_SUMS, SUM_MS, type SumOrders, sumsText } from "../../domain/sums.ts";
 import type { Database } from "../server/connection.ts";
-
-const TIMEOUT_MS = 30_000;
 
 /** A sum that is too large becomes the first integer that is. One row more than allowed is enough. */
 const statement = `
@@ -23,13 +21,13 @@ export function createSumOrders(db: Database): SumOrders {
     const sums = await db.run(
       "list",
       async (session) => {
-        await session.script(`set local statement_timeout = ${TIMEOUT_MS}`);
+        await session.script(`set local statement_timeout = ${SUM_MS}`);
         // Whole tables are read, and a plan for any period would not know how much of them.
         await session.script("set local enable_seqscan = on");
         const period = [bounds[0] ?? "", bounds.at(-1) ?? ""];
         return session.all<IndexedSum>(statement, bounds, ...period);
       },
-      { transaction: true, timeoutMs: TIMEOUT_MS + 5_000, client },
+      { transaction: true, timeoutMs: SUM_MS + 5_000, client },
     );
     return sumsText(bounds, sums);
   };

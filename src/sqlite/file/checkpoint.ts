@@ -21,9 +21,9 @@ export function createCheckpointer(
 ) {
   db.run("pragma wal_autocheckpoint = 0");
   const thread = createStatementThread(db.filename);
-  let broken = false;
-  /** Pages that the last checkpoint left in the WAL, e.g. because another process was reading an older state. */
-  let pagesLeft = 0;
+  let isBroken = false;
+  /** Pages of the WAL at the last attempt, which leaves them if another process is reading an older state, for example. */
+  let pagesAtLast = 0;
   let lastMs = nowMs();
 
   async function run(): Promise<void> {
@@ -33,7 +33,7 @@ export function createCheckpointer(
       else await archive.checkpoint();
     } catch {
       // Without the thread, SQLite runs checkpoints inside commits again.
-      broken = true;
+      isBroken = true;
       db.run(`pragma wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
     }
   }
@@ -50,13 +50,13 @@ export function createCheckpointer(
      * @returns resolves after the attempt; `null` if none is due
      */
     start(): Promise<void> | null {
-      if (broken) return null;
+      if (isBroken) return null;
       const { all: pages, uncopied } = files?.walPages() ?? { all: 0, uncopied: 0 };
       // A WAL that has become shorter was restarted.
-      pagesLeft = Math.min(pagesLeft, pages);
+      pagesAtLast = Math.min(pagesAtLast, pages);
       const isLate = uncopied >= CHECKPOINT_PAGES && nowMs() - lastMs >= RETRY_MS;
-      if (pages - pagesLeft < CHECKPOINT_PAGES && !isLate) return null;
-      pagesLeft = pages;
+      if (pages - pagesAtLast < CHECKPOINT_PAGES && !isLate) return null;
+      pagesAtLast = pages;
       lastMs = nowMs();
       return run();
     },

@@ -15,8 +15,7 @@ const OPEN_TIMEOUT_MS = 5_000;
 export const CHECKPOINT_PAGES = 4000;
 
 /** The WAL is truncated to this size: four times the usual one between two checkpoints, of SQLite's default pages. */
-export const WAL_LIMIT_PAGES: number = 4 * CHECKPOINT_PAGES;
-export const WAL_LIMIT_BYTES = WAL_LIMIT_PAGES * 4096;
+export const WAL_LIMIT_BYTES = 4 * CHECKPOINT_PAGES * 4096;
 
 /** The first SQLite with `octet_length`. On macOS the system provides SQLite. */
 const MIN_SQLITE = "3.43.0";

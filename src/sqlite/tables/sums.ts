@@ -3,16 +3,14 @@ import type { Database } from "bun:sqlite";
 import { AppError, fail } from "../../base/error.ts";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { Order } from "../../domain/order.ts";
-import { type IndexedSum, MAX_SUMS, type SumOrders, sumsText } from "../../domain/sums.ts";
-import { connect, connectAtRest, type DatabaseFile, WAL_LIMIT_PAGES } from "../file/connection.ts";
+import { type IndexedSum, MAX_SUMS, SUM_MS, type SumOrders, sumsText } from "../../domain/sums.ts";
+import { connect, connectAtRest, type DatabaseFile, WAL_LIMIT_BYTES } from "../file/connection.ts";
 import { storageError, unavailableError } from "../file/errors.ts";
 import { createThread } from "../file/thread.ts";
 import { prepareTimeRanges } from "./time-runs.ts";
 
 /** After so many orders, which take 4 ms, the thread looks whether the sum must end. */
 const ORDERS_PER_TURN = 10_000;
-/** Maximum time of a sum, as on PostgreSQL. */
-const TIMEOUT_MS = 30_000;
 
 type Task = Pick<DatabaseFile, "path" | "atRest"> & { readonly bounds: readonly string[] };
 /** `null` only starts the thread. `close` ends the sum that runs, and has no reply. */
@@ -72,7 +70,7 @@ export function createSumsService(
   let last = Promise.resolve();
 
   async function reply(task: Task | null): Promise<Reply> {
-    const endMs = nowMs() + TIMEOUT_MS;
+    const endMs = nowMs() + SUM_MS;
     async function nextTurn(): Promise<void> {
       await yieldToEventLoop();
       if (isClosing) fail("unavailable", "the store is closed");
@@ -100,13 +98,15 @@ export function createSums(
 ) {
   // The worker is in the same directory in the source and in the binary: see `--entry-naming` in scripts/build.sh.
   const create = () => new Worker(new URL("./sums.worker.ts", import.meta.url).href);
-  const thread = createThread<SumsRequest, Reply>(create, () => true);
+  const open = () => createThread<SumsRequest, Reply>(create, () => true);
+  let thread = open();
   let last: Promise<Reply> | null = null;
 
   const sumOrders: SumOrders = async (bounds) => {
     // It grows as long as a sum runs.
-    if (uncopiedPages() > WAL_LIMIT_PAGES)
+    if (4096 * uncopiedPages() > WAL_LIMIT_BYTES)
       fail("unavailable", "the write-ahead log is too large for sums at the moment");
+    if (thread.isBroken()) thread = open();
     last = thread.ask({ path, atRest, bounds });
     const reply = await last;
     requireUnchanged();

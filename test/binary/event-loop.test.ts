@@ -1,15 +1,9 @@
-// What could block the event loop, or keep it busy. The log cannot be written: its reader has stalled or exited, or the
-// disk is full; only a real pipe shows whether a write blocks. Requests of several clients arrive in one turn: the server is
-// stopped while they are sent.
+// What could block the event loop: the log cannot be written, as its reader has stalled or exited, or the disk is full. Only a
+// real pipe shows whether a write blocks.
 import { expect } from "bun:test";
 import { closeSync, constants, openSync } from "node:fs";
-import type { Socket } from "node:net";
 import { newToken } from "../../src/domain/token.ts";
-import { newEmail } from "../http/make.ts";
-import { rawRequest, sendOnly } from "../http/raw.ts";
-import { logs, startServer, type TestServer } from "../http/server.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
-import { withStore } from "../support/open-store.ts";
 import { binary, startProgram } from "../support/program.ts";
 import { test } from "./on-binary.ts";
 
@@ -132,66 +126,4 @@ test("serve exits with 1 on SIGTERM when its log could not be written", async ()
     "Cannot write the output\n",
   );
   closeSync(full);
-});
-
-/** It takes long compared with other requests. */
-const page = "/api/v1/users?limit=1000";
-
-async function startFilled(): Promise<TestServer> {
-  const server = await startServer();
-  const create = () => ({ email: newEmail(), name: null, metadata: {} });
-  const users = Array.from({ length: 1_000 }, create);
-  await withStore(server.database, ({ bulk }) => bulk.users.import(users));
-  return server;
-}
-
-async function open(server: TestServer, count: number): Promise<Socket[]> {
-  const sockets = await Promise.all(Array.from({ length: count }, () => sendOnly(server, "")));
-  return sockets.map((socket) => socket.on("error", () => {}).resume());
-}
-
-async function send(sockets: readonly Socket[], ...request: Parameters<typeof rawRequest>) {
-  const text = rawRequest(...request);
-  for (const socket of sockets)
-    await new Promise<void>((resolve) => socket.write(text, () => resolve()));
-}
-
-/**
- * Runs `work` while the server is stopped.
- * @returns the log since then, when this number of requests has been handled, in their order
- */
-async function logWhenStopped(server: TestServer, count: number, work: () => Promise<void>) {
-  const { length: start } = await logs(server);
-  const pid = server.pid ?? 0;
-  process.kill(pid, "SIGSTOP");
-  try {
-    await work();
-  } finally {
-    process.kill(pid, "SIGCONT");
-  }
-  for (;;) {
-    // `logs` itself sends requests, without a token.
-    const lines = (await logs(server)).slice(start);
-    const ours = lines.filter(({ token }) => token !== undefined);
-    if (ours.length >= count) return lines;
-    await Bun.sleep(10);
-  }
-}
-
-test("bodies of requests that wait for their turn count as those of writes in progress", async () => {
-  await using server = await startFilled();
-  // So few that all pages are handed over in one turn, of which most then wait.
-  const sockets = await open(server, 60);
-  // 200 bodies of 60 kB exceed half of 16 MiB.
-  const writers = await open(server, 200);
-  const json = JSON.stringify({ email: "x".repeat(60_000) });
-  const request = { token: server.writeToken, keepAlive: true };
-  const lines = await logWhenStopped(server, sockets.length + writers.length, async () => {
-    await send(sockets, "GET", page, request);
-    await send(writers, "POST", "/api/v1/users", { ...request, json });
-  });
-  // Those that are read are invalid.
-  const statuses = lines.flatMap(({ method, status }) => (method === "POST" ? [status] : []));
-  expect(new Set(statuses)).toEqual(new Set([400, 503]));
-  for (const socket of [...sockets, ...writers]) socket.destroy();
 });

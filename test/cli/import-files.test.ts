@@ -144,22 +144,19 @@ const times: [given: string, stored: string][] = [
   ["2026-11-20 09:00:00.12-23:59", "2026-11-21T08:59:00.120Z"],
 ];
 
-test.each(["users", "orders"] as const)("import keeps the times of %s in UTC", async (table) => {
+test("import keeps the times of records in UTC", async () => {
   using world = makeHarness();
-  if (table === "orders") await world.feed(lines([ann]), "import", "users");
-  const fieldsOf = (at: number) =>
-    table === "users"
-      ? { email: `${at}@b.cd` }
-      : { ...small, user_id: 1, reference: `${at}`, status: "shipped" };
-  const records = times.map(([given], at) => ({ ...fieldsOf(at), created_at: given }));
-  const run = (all: unknown[]) => world.feed(lines(all), "import", table);
-  expect(await run(records)).toEqual(imported(table, 6));
-  expect(await run(records)).toEqual(imported(table, 0, 6));
-  expect((await exportOf(world, table)).slice(-6)).toMatchObject(
-    times.map(([, time], at) => ({ ...fieldsOf(at), created_at: time, updated_at: time })),
+  const records = times.map(([createdAt], at) => ({ email: `${at}@b.cd`, created_at: createdAt }));
+  const run = (all: unknown[]) => world.feed(lines(all), "import", "users");
+  expect(await run(records)).toEqual(imported("users", 6));
+  expect(await run(records)).toEqual(imported("users", 0, 6));
+  expect(await exportOf(world, "users")).toMatchObject(
+    times.map(([, time], at) => ({ email: `${at}@b.cd`, created_at: time, updated_at: time })),
   );
   const other = await run([{ ...records[0], created_at: time }]);
-  expect(other.stderr).toMatch(/^line 1: \w+ is already taken by \w+ 1 \(--update changes it\)\n/);
+  expect(other.stderr).toStartWith(
+    "line 1: email is already taken by user 1 (--update changes it)",
+  );
 });
 
 test("import --rejects keeps what is no JSON object, or cannot be written again as it was, as text", async () => {

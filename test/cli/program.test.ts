@@ -22,18 +22,8 @@ test.each([
 
 test.each([
   ...["serve", "token", "token create", "token list", "token revoke", "health", "export", "import"],
-  ...[
-    "changes",
-    "deliver",
-    "migrate",
-    "check",
-    "backup",
-    "restore",
-    "archive",
-    "archive check",
-    "copy",
-  ],
-  ...["person export", "openapi", "version", ""],
+  ...["changes", "deliver", "migrate", "check", "backup", "restore", "archive", "archive check"],
+  ...["copy", "person export", "openapi", "version", ""],
 ])("user-api %s --help prints the help and examples on stdout", async (command) => {
   using world = makeHarness();
   const words = command.split(" ").filter(Boolean);
@@ -61,6 +51,7 @@ const period = "--from 2026-11-01T01:00:00+01:00 --to 2026-11-01T00:00:00Z";
 const from = "restore --from file:///nowhere";
 const noScope = "must be one or more of read, write, ";
 const noTime = "must be a time such as 2026-11-22T06:11:30Z\n";
+const january = "--from 2026-01-01T00:00:00Z";
 const noChange = "must be the id of a change, or 0\n";
 const noBackup = "Name either a file or a directory";
 const noFile = "The name of the file is empty";
@@ -89,6 +80,12 @@ const usageErrors: [string, string | RegExp][] = [
   ["export users --status paid", "--status is for orders only\n"],
   ["export orders --status paid,lost", 'Invalid --status "paid,lost": must be one or more of pend'],
   ["export orders --status paid,paid", 'Invalid --status "paid,paid": must be one or more of pend'],
+  ["sums --to 2026-02-01T00:00:00Z", "Required option '--from <time>' not specified"],
+  ["sums --from 2026-01-01 --to 2026-02-01T00:00:00Z", "Invalid --from"],
+  [`sums ${january} --to 2026-01-01T00:00:00Z`, "--from must be before --to"],
+  [`sums ${january} --to 2027-01-02T00:00:00.001Z`, "--to must be earlier: at most 366 intervals"],
+  [`sums ${january} --to 2026-02-01T00:00:00Z --time-zone +01:00`, "--time-zone must be a name"],
+  [`sums ${january} --interval week`, /'week' is invalid/],
   ["backup", noBackup],
   ["backup a.db --directory d", noBackup],
   ["backup a.db --keep 2", "--keep needs --directory"],

@@ -23,30 +23,6 @@ function oldOrder(id: number, userId: number, fields: Partial<Order> = {}): Orde
 }
 
 export function importContract(open: Open): void {
-  test("import assigns the ids of orders by time, and returns the results in the order of the records", async () => {
-    await using it = await openWithClock(open);
-    await it.store.bulk.users.import([oldUser(1)]);
-    const { refunded: _, ...fields } = orderFields(1);
-    const order = (reference: string, time?: string) => {
-      return { ...fields, reference, ...(time !== undefined && { created_at: time }) };
-    };
-    const [late, early] = [order("late", updatedAt), order("early", createdAt)];
-    const records = [order("now"), late, early, order("early too", createdAt), order("x"), late];
-    const unknown = { ...order("of nobody", createdAt), user_id: 9 };
-    const outcomes = [created, created, created, created, created, unchanged];
-    const rest = [rejected("user_id must be an existing user")];
-    expect(await it.store.bulk.orders.import([...records, unknown])).toEqual([
-      ...outcomes,
-      ...rest,
-    ]);
-    const { rows } = await listed(it.store.orders.list(all));
-    const references = rows.map(({ reference }) => reference);
-    expect(references).toEqual(["early", "early too", "late", "now", "x"]);
-    const two = [order("two", updatedAt), { ...order("two", createdAt), currency: "USD" }];
-    const contested = rejected("reference is that of lines 1 and 2, which have different values");
-    expect(await it.store.bulk.orders.import(two)).toEqual([contested, contested]);
-  });
-
   test("import stores the records that it does not reject, and in a dry run nothing, with the same results", async () => {
     await using it = await openWithClock(open);
     const { store } = it;

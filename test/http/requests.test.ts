@@ -395,20 +395,3 @@ describe("the log", () => {
     expect(ids).toEqual([id, undefined, id, undefined, id, undefined]);
   });
 });
-
-test("a response has no fields of the one before", async () => {
-  const namesOf = async (method: string, path: string, options: object = {}) => {
-    const { headers } = await server.call(method, path, options);
-    return ["etag", "link", "location", "idempotent-replayed"].filter((name) => headers.has(name));
-  };
-  const body = { email: newEmail() };
-  const key = { body, headers: { "idempotency-key": crypto.randomUUID() } };
-  expect(await namesOf("POST", "/users", key)).toEqual(["etag", "location"]);
-  expect(await namesOf("PATCH", `/users/${other.id}`, { body: { name: "B" } })).toEqual(["etag"]);
-  expect(await namesOf("POST", "/users", key)).toContain("idempotent-replayed");
-  expect(await namesOf("GET", `/users/${other.id}`)).toEqual(["etag"]);
-  expect(await namesOf("GET", "/users?limit=1")).toEqual(["link"]);
-  expect(await namesOf("PUT", `/users/${other.id}`, { body: { email: newEmail() } })).toEqual([
-    "etag",
-  ]);
-});

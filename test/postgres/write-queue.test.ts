@@ -1,10 +1,11 @@
-// Writes that share a statement, with a database whose statements the test ends.
+// Work that is shared and repeated: writes that share a statement, with a database whose statements the test ends.
 import { expect, test } from "bun:test";
 import { createContext } from "../../src/postgres/engine/context.ts";
+import { createSingleFlight } from "../../src/postgres/engine/single-flight.ts";
 import { createWriteQueue } from "../../src/postgres/engine/write-queue.ts";
 import type { Database, Session } from "../../src/postgres/server/connection.ts";
 import { oneServer } from "../../src/postgres/server/placement.ts";
-import { withRetry } from "../../src/postgres/server/retry.ts";
+import { runAgain, withRetry } from "../../src/postgres/server/retry.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { serverError } from "./server-error.ts";
 
@@ -145,4 +146,52 @@ test("writes that run alone run one after the other when they need one row, and 
   await begun(6);
   for (const { end } of runs) end();
   expect(await Promise.all([...results, later])).toEqual(["a", "b", "c", "d", "e"]);
+});
+
+/** Work that fails with these errors, one after the other, and then succeeds. */
+function fail(errors: readonly Error[], timeoutMs?: number): Promise<string> {
+  const left = [...errors];
+  const work = async () => {
+    const error = left.shift();
+    if (error !== undefined) throw error;
+    return "done";
+  };
+  return withRetry(work, undefined, timeoutMs);
+}
+
+test("withRetry repeats work as often as it asks for, and rejects with unavailable when the server rolls back five attempts", async () => {
+  const four = Array(4).fill(deadlock);
+  expect(await fail([...Array(50).fill(runAgain), ...four])).toBe("done");
+  await expectRejection(fail([...four, deadlock]), "unavailable");
+});
+
+test("withRetry rejects with the conflict or the error when the timeout has passed", async () => {
+  await expectRejection(fail([runAgain], -1), "unavailable", /too much contention/);
+  await expectRejection(fail([deadlock], -1), "unavailable");
+});
+
+test("work is shared by the calls of its key that come before it begins, and so is its failure", async () => {
+  const share = createSingleFlight<string>();
+  const runs: (PromiseWithResolvers<string> & { readonly key: string })[] = [];
+  const call = (key: string) =>
+    share(key, () => {
+      const run = { ...Promise.withResolvers<string>(), key };
+      runs.push(run);
+      return run.promise;
+    });
+  const first = Promise.allSettled(["a", "a", "b", "a"].map(call));
+  await Bun.sleep(0);
+  // These may have to see what was committed since.
+  const later = ["a", "a"].map(call);
+  await Bun.sleep(0);
+  expect(runs.map(({ key }) => key)).toEqual(["a", "b"]);
+  const reason = new Error("failed");
+  runs[0]?.reject(reason);
+  runs[1]?.resolve("of b");
+  const failed = { status: "rejected", reason } as const;
+  expect(await first).toEqual([failed, failed, { status: "fulfilled", value: "of b" }, failed]);
+  await Bun.sleep(0);
+  expect(runs.map(({ key }) => key)).toEqual(["a", "b", "a"]);
+  runs[2]?.resolve("of a");
+  expect(await Promise.all(later)).toEqual(["of a", "of a"]);
 });

@@ -162,3 +162,21 @@ test("a body in chunks counts as much as has arrived when its token is looked up
   end();
   expect(new Set(await Promise.all(statuses))).toEqual(new Set([401]));
 });
+
+test("the bodies of writes that wait for their turn count as those of writes in progress", async () => {
+  let timeMs = 0;
+  using _clock = spyOn(performance, "now").mockImplementation(() => timeMs++);
+  const stores = createReplaceableStore();
+  const find = (hash: string) => ({ hash, scope: "write", expires_at: null, revoked_at: null });
+  const tokens = { find, touch: async () => {} };
+  stores.replace({ secondsBehind: () => null, tokens } as never);
+  const app = makeApp({}, {}, stores);
+  const authorization = `Bearer ${newToken()}`;
+  const headers = { host: "localhost", authorization, "content-length": `${2 ** 16}` };
+  // Each is invalid, and counts until that is found. 128 are half of the memory.
+  const init = { method: "POST", headers, body: "".padEnd(2 ** 16) };
+  const send = async () =>
+    (await app.handle(new Request("http://localhost/api/v1/users", init))).status;
+  const statuses = await Promise.all(Array.from({ length: 130 }, send));
+  expect(new Set(statuses)).toEqual(new Set([503, 400]));
+});

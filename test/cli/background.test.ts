@@ -53,7 +53,7 @@ test("the cleanup begins again when the last one has ended, also if it has faile
   await passTwice();
   const stopping = cleanUp[Symbol.asyncDispose]();
   await passTwice();
-  expect(Bun.peek.status(stopping)).toBe("pending");
+  expect(Bun.peek.status(Promise.resolve(stopping))).toBe("pending");
   ends[2]?.resolve(true);
   await stopping;
   await passTwice();

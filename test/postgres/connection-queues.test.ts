@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, jest, test } from "bun:test";
 import { createConnectionQueues, type Kind } from "../../src/postgres/server/connection-queues.ts";
 import { expectRejection } from "../support/expect-error.ts";
 
@@ -100,9 +100,14 @@ test("work without a response is rejected, and its connection stays busy until i
   const overdue: Promise<unknown>[] = [];
   const onTimeout = (work: Promise<unknown>) => void overdue.push(work);
   const { begun, run, end, fail, idle } = makeQueues({ connections: 1, onTimeout });
+  jest.useFakeTimers();
   const problem = "the database does not respond";
-  await expectRejection(run("write", "lost", 20), "unavailable", problem);
-  expect(overdue).toHaveLength(1);
+  const rejected = expectRejection(run("write", "lost"), "unavailable", problem);
+  await new Promise(setImmediate);
+  const overdueAt = [9_999, 1].map((ms) => jest.advanceTimersByTime(ms) && overdue.length);
+  jest.useRealTimers();
+  expect(overdueAt).toEqual([0, 1]);
+  await rejected;
   const next = run("read", "next");
   let isIdle = false;
   const ended = idle().then(() => {

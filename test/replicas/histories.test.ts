@@ -1,4 +1,4 @@
-// The contract as a model, on two replicas, while the servers of their database are killed.
+// The contract as a model, on two replicas, while the servers of their database are killed, and frozen.
 import { test } from "bun:test";
 import { connect } from "../../src/postgres/server/connection.ts";
 import { oneServer } from "../../src/postgres/server/placement.ts";
@@ -47,12 +47,15 @@ test.if(possible && programs !== null)(
       const database = await instance.createDatabase();
       async function killDatabase(): Promise<void> {
         turn += 1;
-        if (turn % 5 === 0) return terminateBackends(database);
-        if (turn % 5 === 1) return upgrade(database);
-        if (turn % 5 === 2) instance.signal("SIGKILL");
-        else instance.stop(turn % 5 === 3 ? "immediate" : "fast");
+        const kind = turn % 6;
+        if (kind === 0) return terminateBackends(database);
+        if (kind === 1) return upgrade(database);
+        if (kind === 2) instance.signal("SIGKILL");
+        else if (kind === 3) instance.signal("SIGSTOP");
+        else instance.stop(kind === 4 ? "immediate" : "fast");
         await Bun.sleep(Math.random() * OUTAGE_MS);
-        await instance.start();
+        if (kind === 3) instance.signal("SIGCONT");
+        else await instance.start();
       }
       return { database, killDatabase, [Symbol.asyncDispose]: async () => {} };
     });

@@ -1,5 +1,9 @@
+// What all routes have: the statuses that the document names, and metrics.
 import { expect, test } from "bun:test";
+import { againstPostgres } from "../backend.ts";
 import { exercise, operations } from "../exercise.ts";
+import { metricsIn, newUser } from "../make.ts";
+import { startServer } from "../server.ts";
 
 /** A client cannot cause these. Other tests cover them. */
 const NOT_AT_WILL = new Set([500, 503]);
@@ -14,4 +18,38 @@ test("every operation returns each documented status and each code of a conflict
       .map((status) => `${operation} ${status}`),
   ]);
   expect([...seen].sort()).toEqual(documented.sort());
+});
+
+test("GET /metrics counts requests by route and status, and commits", async () => {
+  await using server = await startServer();
+  const user = await newUser(server);
+  for (let round = 0; round < 3; round += 1) await server.call("GET", `/users/${user.id}`);
+  await server.call("GET", "/users/999999");
+  await server.call("GET", "/nope?secret=1");
+  await server.call("GET", "/users", { token: null });
+  const read = { token: server.readToken };
+  const { status, headers, text } = await server.call("GET", "/metrics", read);
+  expect(status).toBe(200);
+  expect(headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
+  const metrics = metricsIn(text);
+  const requests = (route: string, code: number, method = "GET") =>
+    metrics.get(`http_requests_total{method="${method}",route="${route}",status="${code}"}`);
+  expect(requests("/api/v1/users/:id", 200)).toBe(3);
+  expect(requests("/api/v1/users/:id", 404)).toBe(1);
+  expect(requests("/api/v1/users", 201, "POST")).toBe(1);
+  expect(requests("/api/v1/users", 401)).toBe(1);
+  expect(requests("/*", 404)).toBe(1);
+  const duration = 'http_request_duration_seconds_count{method="GET",route="/api/v1/users/:id"}';
+  expect(metrics.get(duration)).toBe(4);
+  expect(metrics.get("user_api_commit_batch_size_count")).toBeGreaterThan(0);
+  expect(metrics.get("user_api_commit_duration_seconds_count")).toBeGreaterThan(0);
+  expect(metrics.get("user_api_pending_writes")).toBe(0);
+  expect(metrics.get("user_api_database_bytes")).toBeGreaterThan(4096);
+  // The log of PostgreSQL is not counted.
+  expect(Number(metrics.get("user_api_wal_bytes")) > 0).toBe(!againstPostgres);
+  expect(metrics.get("process_resident_memory_bytes")).toBeGreaterThan(1e6);
+  expect(metrics.get("process_cpu_seconds_total")).toBeGreaterThan(0);
+  expect(metrics.get("process_start_time_seconds")).toBeWithin(1.7e9, Date.now() / 1000 + 2);
+  expect(text).toMatch(/^user_api_build_info\{version="[^"]+",commit="[^"]+",schema="\d+"\} 1$/m);
+  expect(text).not.toContain("secret");
 });

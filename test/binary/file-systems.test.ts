@@ -4,7 +4,6 @@ import { expect } from "bun:test";
 import {
   chownSync,
   copyFileSync,
-  linkSync,
   mkdirSync,
   readdirSync,
   rmSync,
@@ -14,13 +13,13 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { newEmail, newUser } from "../http/make.ts";
+import { newEmail } from "../http/make.ts";
 import { startServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { fillDatabase } from "../support/fill.ts";
 import { binary, runBinary, runProgram } from "../support/program.ts";
 import { fillDisk, mountDisk, untilHealth } from "./disk.ts";
-import { failureOf, isRoot, test, testIf } from "./on-binary.ts";
+import { failureOf, isRoot, testIf } from "./on-binary.ts";
 import { runWithFault, skipTraced } from "./strace.ts";
 
 testIf(!skipTraced && isRoot)("backups need no links, owners or permissions", async () => {
@@ -87,26 +86,6 @@ testIf(!skipTraced)("commands name the file system when it has no shared memory"
   const why = await failureOf(runWithFault(fault, path, ["token", "create", "a"]));
   expect(why).toStartWith(`Cannot open ${path}: its file system (`);
   expect(why).toEndWith(") lacks the shared memory that SQLite needs: use a local disk\n");
-});
-
-test("commands fail when a server uses the database under another name", async () => {
-  await using server = await startServer();
-  await newUser(server);
-  using directory = makeDirectory();
-  const link = directory.at("link.db");
-  linkSync(server.database, link);
-  const copy = directory.at("copy.db");
-  const why = "the file has 2 names (hard links), and another process has it open";
-  for (const command of [
-    `backup ${copy}`,
-    "token create b",
-    `restore ${link} --database-url ${copy}`,
-  ])
-    expect(await failureOf(runBinary(command.split(" "), { DATABASE_URL: link }))).toContain(why);
-  // By the name that the server uses, they succeed.
-  const own = await runBinary(["check"], { DATABASE_URL: server.database });
-  expect([own.code, own.stdout]).toEqual([0, "ok\n"]);
-  expect(readdirSync(directory.path)).toEqual(["link.db"]);
 });
 
 const tiny = binary === "" ? null : mountDisk(4 * 2 ** 20);

@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { describe, expect, test as inTurn } from "bun:test";
-import { readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { linkSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { redactPassword } from "../../src/base/database-url.ts";
 import { hashToken, newToken } from "../../src/domain/token.ts";
@@ -224,7 +224,7 @@ test("copy copies to another SQLite file, unless it is interrupted, and names a 
   );
 });
 
-test("copy warns when a server that writes is using the source", async () => {
+test("copy warns when a server that writes is using the source, and commands fail when it uses another name of the file", async () => {
   using world = await makeFilled();
   const serving = await world.serve();
   const to = (name: string) => ["copy", "--to", world.at(name)];
@@ -236,6 +236,13 @@ test("copy warns when a server that writes is using the source", async () => {
     const warning = `A server is using ${path}: what it writes after the copy has started is not copied\n`;
     expect([code, stderr]).toEqual([0, warning]);
   }
+  // The server does not know it by this name.
+  const other = world.at("other.db");
+  linkSync(world.path, other);
+  const restoring = ["restore", other, "--database-url", world.at("restored.db")];
+  for (const args of [restoring, ["check", "--database-url", other]])
+    expect((await world.run(...args)).stderr).toContain("the file has 2 names (hard links)");
+  rmSync(other);
   await serving.stop();
   const reading = await world.serve("--read-only");
   expectCopied(await world.run(...to("two.db")));

@@ -69,11 +69,10 @@ test.each([
 
 test("changes of a sync archive are printed when it has them", async () => {
   using archive = makeArchive();
-  const settings = { ...archive.settings, ARCHIVE_COMMIT: "sync" };
-  await using server = await startServer(settings);
+  await using server = await startServer(archive.settings);
   const environment = { DATABASE_URL: server.database };
   using plain = makeHarness({ environment });
-  using world = makeHarness({ environment: { ...environment, ...settings } });
+  using world = makeHarness({ environment: { ...environment, ...archive.settings } });
   await newUser(server);
   renameSync(archive.at("archive"), archive.at("away"));
   const writing = server.call("PATCH", "/users/1", { body: { name: "Ann" } });

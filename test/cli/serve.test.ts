@@ -76,7 +76,7 @@ test("serve fails when API_TOKEN is a token of the database, even a revoked one"
   expect(await server.run("serve")).toEqual(failure);
 });
 
-test("a read-only server creates no token, and accepts those that commands create until they are revoked or expire", async () => {
+test("a read-only server creates no token, and accepts those that commands create until they are revoked", async () => {
   using world = makeHarness({ environment: { READ_ONLY: "true" } });
   await fillDatabase(world.path, 1);
   const serving = await world.serve();
@@ -87,10 +87,6 @@ test("a read-only server creates no token, and accepts those that commands creat
   expect(list.stdout).not.toContain("first");
   await world.run("token", "revoke", "ci");
   expect((await get(serving, "/users", token)).status).toBe(401);
-  const short = await createToken(world, "short", "--expires", "1m");
-  expect((await get(serving, "/users", short)).status).toBe(200);
-  world.clock.time = new Date(world.clock.time.getTime() + 60_000);
-  expect((await get(serving, "/users", short)).status).toBe(401);
   expect((await serving.stop()).stderr).toBe("");
 });
 

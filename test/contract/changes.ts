@@ -46,22 +46,15 @@ export function changesContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("changes.subscribe calls each listener after a change, until it is disposed of", async () => {
+  test("changes.subscribe calls a listener after a change, until it is disposed of", async () => {
     await using it = await openWithClock(open);
     const woken = Promise.withResolvers<void>();
-    const check = async () => {
-      if ((await list(it.store)).last > 0) woken.resolve();
-    };
-    using _first = it.store.changes.subscribe(() => void check().catch(woken.reject));
     let calls = 0;
-    const count = () => {
-      calls += 1;
-    };
+    const count = () => void calls++;
     it.store.changes.subscribe(count)[Symbol.dispose]();
-    const seen = Promise.withResolvers<void>();
-    using _other = it.store.changes.subscribe(seen.resolve);
+    using _ = it.store.changes.subscribe(woken.resolve);
     await newUser(it.store);
-    await Promise.all([woken.promise, seen.promise]);
+    await woken.promise;
     expect(calls).toBe(0);
   });
 }

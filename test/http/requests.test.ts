@@ -85,6 +85,7 @@ test.each([
 test.each([
   ..."/nope /users /api/v1 /api/v1/v1/users /api/v1//users /api/v1/users/ /api/v1/Users".split(" "),
   ..."/api/v1/users/1/ /api/v1/users%2f1 /api/v1/users/1/orders /openapi.json".split(" "),
+  ...["&limit=9?limit=5", "&limit=9", ";limit=9", "%3Flimit=9"].map((end) => `/api/v1/users${end}`),
 ])("%s is a 404 when the request has a token, otherwise a 401", async (path) => {
   for (const method of ["GET", "DELETE"]) {
     const empty = { headers: ["Content-Length: 0"] };

@@ -9,7 +9,7 @@ import { fillDatabase } from "../support/fill.ts";
 import { isLong } from "../support/long.ts";
 import { binary, startProgram } from "../support/program.ts";
 import { canKillNodes, killNode, startNode } from "./citus-nodes.ts";
-import { createUser, runCommand, startWorld } from "./pair.ts";
+import { createUser, runCommand, startPair } from "./pair.ts";
 
 /** Enough that both workers have some of their orders. */
 const USERS = 16;
@@ -24,8 +24,7 @@ const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
 test.if(possible && canKillNodes)(
   "only what is on a missing worker of Citus returns 503, and no request hangs",
   async () => {
-    await using world = await startWorld();
-    const { pair } = world;
+    await using pair = await startPair();
     const orders: { id: number; user_id: number }[] = [];
     const place = (userId: number) =>
       pair.call("POST", "/orders", { body: { user_id: userId, currency: "EUR", items } });
@@ -73,8 +72,8 @@ test.if(possible)(
   "copy of a Citus cluster is consistent, or fails, when clients write meanwhile",
   async () => {
     using directory = makeDirectory();
-    await using world = await startWorld();
-    const { pair, database } = world;
+    await using pair = await startPair();
+    const { database } = pair;
     let isOver = false;
     const writing = Array.from({ length: WRITERS }, async (_, writer) => {
       for (let at = 0; !isOver; at += 1) {

@@ -15,14 +15,12 @@ for (let at = 0; at < 55; at += 1) {
 
 const since = "&created_from=1970-01-01T00%3A00%3A00.000Z";
 const ofUser = (at: number) => `&user_id=${users[at].id}`;
+const some = `${ofUser(0)}&status=pending,paid${since}`;
 test.each([
-  ...["", "&sort=-id"].flatMap((kept) => [["/users", kept] as const, ["/orders", kept] as const]),
-  ...[
-    ...[ofUser(0), ofUser(2), "&status=paid", `${ofUser(1)}&status=paid`, "&status=paid,pending"],
-    `&status=shipped,paid${since}`,
-    since,
-    `${ofUser(0)}&status=pending,paid${since}`,
-  ].map((kept) => ["/orders", kept] as const),
+  ...["", "&sort=-id"].map((kept) => ["/users", kept] as const),
+  ...["", ofUser(0), ofUser(2), "&status=paid", since, some].map(
+    (kept) => ["/orders", kept] as const,
+  ),
 ])("GET %s returns every match once when next is followed with %s", async (path, kept) => {
   const whole = (await server.call("GET", `${path}?limit=1000${kept}`)).json;
   const { total } = whole.meta;

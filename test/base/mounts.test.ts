@@ -9,13 +9,10 @@ const mounts =
 26 22 0:23 / /database rw - fuse.sshfs host:/a\040b rw
 `);
 
-test("mounts are read with their escaped characters and optional fields", () => {
+test("mounts are read with their escaped characters and optional fields, and the last one above a path counts", () => {
   expect(isMountPoint("/data", mounts)).toBe(true);
   expect(isMountPoint(String.raw`/data/my \files/u.db`, mounts)).toBe(true);
   expect(isMountPoint("/data/u.db", mounts)).toBe(false);
-});
-
-test("the type of a file system is that of the last mount above the path", () => {
   for (const [path, type] of [
     ["/etc/a.db", "overlay"],
     ["/data/a.db", "nfs4"],

@@ -55,22 +55,23 @@ const defaults = each(([fallback]) => fallback);
 const texts = each(([, text]) => text);
 const values = each(([, , value]) => value);
 
-test("readConfig returns the defaults when every variable is empty, or is no setting", () => {
+test("readConfig returns the defaults when every variable is empty, or the values of all variables or flags", () => {
   expect<unknown>(readConfig({ PATH: "/bin", port: "1", "--port": "1" })).toEqual(defaults);
   expect<unknown>(readConfig(variables(each(() => "")))).toEqual(defaults);
-});
-
-test("readConfig returns the values when every variable is set, or every flag is given", () => {
   expect<unknown>(readConfig(variables(texts))).toEqual(values);
   const { apiToken: _, ...flags } = texts;
   expect<unknown>(readConfig({}, flags)).toEqual({ ...values, apiToken: null });
 });
 
-test("readConfig prefers the flag when the variable has another value", () => {
+test("readConfig prefers the flag when the variable has another value, and rejects an empty one", () => {
   const config = readConfig({ PORT: "1", HOST: "a" }, { port: "2" });
   expect([config.port, config.host]).toEqual([2, "a"]);
   // An invalid variable is ignored if a flag replaces it.
   expect(readConfig({ PORT: "bad" }, { port: "2" }).port).toBe(2);
+  for (const name of Object.keys(settings)) {
+    // SQLite deletes the database of an empty path when it is closed.
+    expectThrown(() => readConfig({}, { [name]: "" }), "usage", /^Invalid --/);
+  }
 });
 
 const urlRule =
@@ -208,13 +209,6 @@ test("redactPassword removes the password when it is in a URL", () => {
   const url = "postgres://ann:hunter2@db.example:1/a?password=hunter2&sslmode=require";
   expect(redactPassword(url)).toBe("postgres://ann@db.example:1/a");
   expect(redactPassword("postgresql:///a?host=/run/postgresql")).toBe("postgresql:///a");
-});
-
-test("readConfig rejects a flag when it is empty", () => {
-  for (const name of Object.keys(settings)) {
-    // SQLite deletes the database of an empty path when it is closed.
-    expectThrown(() => readConfig({}, { [name]: "" }), "usage", /^Invalid --/);
-  }
 });
 
 const ofTls = "TLS_CERT and TLS_KEY must be set together";

@@ -1,11 +1,6 @@
 import { expect, test } from "bun:test";
 import { currencies } from "../../src/domain/currency.ts";
-import {
-  type OrderStatus,
-  orderFields,
-  orderStatuses,
-  patchOrder,
-} from "../../src/domain/order.ts";
+import { orderFields, orderStatuses, patchOrder } from "../../src/domain/order.ts";
 import { MAX_PAGE_BYTES } from "../../src/domain/page.ts";
 import { firstVersion, MAX_RECORD_BYTES } from "../../src/domain/record.ts";
 import { expectThrown } from "../support/expect-error.ts";
@@ -14,29 +9,18 @@ const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
 const fields = orderFields({ user_id: 7, currency: "EUR", reference: "R-1", items });
 const order = firstVersion(1, fields, "2026-11-20T18:57:03.120Z");
 
-const steps: Readonly<Record<OrderStatus, readonly OrderStatus[]>> = {
-  pending: ["paid", "canceled"],
-  paid: ["shipped", "canceled"],
-  shipped: ["delivered"],
-  delivered: [],
-  canceled: [],
-};
+const steps = "pending-paid pending-canceled paid-shipped paid-canceled shipped-delivered";
 
-test.each(orderStatuses)(
-  "patchOrder changes the status from %s only by a step, or to itself",
-  (from) => {
+test("patchOrder changes the status only by a step, or to itself", () => {
+  for (const from of orderStatuses) {
+    const allowed = orderStatuses.filter((to) => steps.includes(`${from}-${to}`));
     for (const to of orderStatuses) {
       const patch = () => patchOrder({ ...order, status: from }, { status: to });
-      const allowed = steps[from];
       if (to === from || allowed.includes(to)) expect(patch().status).toBe(to);
-      else {
-        const next = allowed.join(", ") || "none";
-        const message = `cannot change status from ${from} to ${to}; allowed: ${next}`;
-        expect(expectThrown(patch, "invalid_status_change", message)).toMatchObject({ allowed });
-      }
+      else expect(expectThrown(patch, "invalid_status_change")).toMatchObject({ allowed });
     }
-  },
-);
+  }
+});
 
 test("a page has room for 50 records of the largest size, and what the feed has of each", () => {
   expect(50 * (MAX_RECORD_BYTES + 1_000)).toBeLessThan(MAX_PAGE_BYTES);

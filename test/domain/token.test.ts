@@ -24,7 +24,7 @@ test("newToken returns different tokens of the right format, and uses all charac
   }
 });
 
-test("hasTokenFormat is true for the checksum of another implementation, and false when any one character has changed, is missing or was added", () => {
+test("hashToken is the same in every run, and hasTokenFormat true for the checksum of another implementation, and false when any one character has changed, is missing or was added", () => {
   for (const token of [known, newToken()]) {
     expect(hasTokenFormat(token)).toBe(true);
     for (let at = 0; at < token.length; at += 1) {
@@ -39,9 +39,7 @@ test("hasTokenFormat is true for the checksum of another implementation, and fal
     for (const other of ["", "uat_", ` ${token}`, `${token}\n`, token + token])
       expect(hasTokenFormat(other), other).toBe(false);
   }
-});
-
-test("hashToken returns the SHA-256 in hexadecimal", () => {
+  // The SHA-256.
   const abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
   expect(hashToken("abc")).toBe(abc);
 });

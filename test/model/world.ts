@@ -3,8 +3,8 @@ import { drainMicrotasks } from "bun:jsc";
 import { AppError, messageOf } from "../../src/base/error.ts";
 import { type ObjectStorage, withRetries } from "../../src/domain/object-storage.ts";
 import { promote } from "../../src/sqlite/archive/follow/promote.ts";
-import type { ArchiveMarker, DatabaseFiles, Machine } from "../../src/sqlite/archive/machine.ts";
-import { restoreTo } from "../../src/sqlite/archive/read/rebuild.ts";
+import type { DatabaseFiles, Machine } from "../../src/sqlite/archive/machine.ts";
+import { markerOfRestored, restoreTo } from "../../src/sqlite/archive/read/rebuild.ts";
 import { wrapStorage } from "../object-storage/memory.ts";
 import {
   createHost,
@@ -33,13 +33,6 @@ const [RETRY_MS, CLIENT_TIMEOUT_MS, MAX_WAITING] = [200, 7_000, 6];
 
 /** What an archive does not survive without help. */
 const SPOILS: ReadonlySet<Kind> = new Set(["delete", "damage", "forget"]);
-const NO_MARKER: ArchiveMarker = {
-  archive: null,
-  names: [],
-  complete: null,
-  restored: null,
-  isCopy: false,
-};
 
 /** A planted fault. */
 export interface Mutant {
@@ -364,9 +357,9 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     let problem: string | null = "it does not end";
     const target = disk.files(process).beginRestore();
     restoreTo(target, machineOf(process), bucket.storage, null)
-      .then(({ warnings }) => {
-        target.publish(() => NO_MARKER);
-        problem = warnings[0] ?? null;
+      .then((restored) => {
+        target.publish((file) => markerOfRestored(restored, false, file));
+        problem = restored.warnings[0] ?? null;
       })
       .catch((error) => {
         problem = messageOf(error);

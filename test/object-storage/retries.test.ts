@@ -30,7 +30,7 @@ function makeFlaky(isAway: (key: string, nowMs: number) => boolean, callMs = 0) 
   };
 }
 
-test("calls are given up when none has succeeded for 10 s, and not before the second attempt", async () => {
+test("calls are given up when none has succeeded for 10 s, not before the second attempt, or at once by an operator's error", async () => {
   const away = makeFlaky(() => true);
   await expectRejection(away.open().list("bases/"), "unavailable", "away (bases/*)");
   expect([away.nowMs(), away.results.length]).toEqual([10_750, 13]);
@@ -43,6 +43,9 @@ test("calls are given up when none has succeeded for 10 s, and not before the se
   for (const key of ["a", "b"]) expect(await storage.create(key, bytes(key))).toBeTrue();
   await storage.put("c", bytes("c"));
   expect((await storage.list("")).map(({ key }) => key)).toEqual(["a", "b", "c"]);
+  const get = () => Promise.reject(new AppError("operator", "forbidden"));
+  const forbidden = withRetries({ ...createMemoryStorage(), get }, systemClock);
+  await expectRejection(forbidden.get("a"), "operator", "forbidden");
 });
 
 test("a call is given up after a minute while others succeed, or later in a long transfer", async () => {
@@ -81,10 +84,4 @@ test("calls that have waited for long are repeated, half as many at the same tim
   expect(await callsAfter(({ reject }) => reject(away))).toBe(32);
   answers.resolve(null);
   await Promise.all(works);
-});
-
-test("errors of the operator are not repeated", async () => {
-  const get = () => Promise.reject(new AppError("operator", "away"));
-  const storage = withRetries({ ...createMemoryStorage(), get }, systemClock);
-  await expectRejection(storage.get("a"), "operator", "away");
 });

@@ -4,7 +4,7 @@ import { chmodSync, copyFileSync, linkSync, rmSync, writeFileSync } from "node:f
 import type { Store } from "../../src/domain/store.ts";
 import { makeHarness } from "../cli/harness.ts";
 import { newUser } from "../contract/open.ts";
-import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { traceOf } from "../support/trace.ts";
 import { backUp, makeDatabase, now, open, untilDraft } from "./make-backup.ts";
@@ -12,14 +12,6 @@ import { openDatabase, runSql } from "./open-database.ts";
 
 function openToRead(databaseUrl: string) {
   return openDatabase(databaseUrl, { mode: "read", create: false, now });
-}
-
-/** Creates a database that is still in WAL mode, and one that was never opened since it was written. */
-async function makeBoth(directory: TemporaryDirectory): Promise<readonly string[]> {
-  const closed = await makeDatabase(directory);
-  const fresh = directory.at("a ?#%é.db");
-  await backUp(closed, fresh);
-  return [closed, fresh];
 }
 
 test.each([
@@ -33,7 +25,10 @@ test.each([
   "restore SOURCE --database-url restored.db",
 ])("%s leaves no trace when no process has the database open", async (command) => {
   using directory = makeDirectory();
-  for (const path of await makeBoth(directory)) {
+  // One is still in WAL mode, the other one was never opened since it was written.
+  const [closed, fresh] = [await makeDatabase(directory), directory.at("a ?#%é.db")];
+  await backUp(closed, fresh);
+  for (const path of [closed, fresh]) {
     using target = makeDirectory();
     const words = command.replace("SOURCE", "").split(" ");
     const args = words.map((word) => (word.endsWith(".db") ? target.at(word) : word || path));

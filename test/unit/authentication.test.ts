@@ -8,7 +8,6 @@ const MINUTE_MS = 60_000;
 
 /** An authenticator with one stored token, and a clock that the tests change. */
 function makeAuthenticator({
-  apiToken = null as string | null,
   later = false,
   readOnly = false,
   secondsBehind = null as number | null,
@@ -47,7 +46,7 @@ function makeAuthenticator({
   const store = { tokens: tokens as never, secondsBehind: () => secondsBehind };
   const warn = (event: string, fields?: object) => it.warnings.push([event, fields]);
   const expiry = createExpiryLog("token", now, { warn, error: warn });
-  const config = { apiToken, readOnly };
+  const config = { apiToken: null, readOnly };
   const { authenticate, clientOf } = createAuthenticator(() => store, config, now, expiry);
   return Object.assign(it, {
     firstEndMs: () => expiry.first()?.endMs ?? null,
@@ -128,13 +127,6 @@ test("authentication warns in the last quarter when a token lives for less than 
     if (days <= 30) await it.authenticate(it.authorization);
     expect([days, it.firstEndMs()]).toEqual([days, ends]);
   }
-});
-
-test("authentication accepts API_TOKEN without reading the store", async () => {
-  const apiToken = newToken();
-  const it = makeAuthenticator({ apiToken });
-  const token = await it.authenticate(`Bearer ${apiToken}`);
-  expect([token.name, token.scope, it.queries, it.touched]).toEqual(["API_TOKEN", "write", [], []]);
 });
 
 test("authentication keeps at most 1,000 headers when one token comes in more spellings", async () => {

@@ -3,7 +3,7 @@ import { expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { expectRejection } from "../../support/expect-error.ts";
-import { makeArchive, makeClock, openDatabase } from "./archived.ts";
+import { makeArchive, makeClock } from "./archived.ts";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -66,19 +66,6 @@ test("restore finds every state of a server whose clock is ahead at first and of
     await server.untilTick();
   }
   expect(await archive.keys("bases/")).toHaveLength(length + 1);
-});
-
-test("restore begins with a base that was written over an empty WAL", async () => {
-  using archive = makeArchive();
-  openDatabase(archive.path).close(true);
-  for (let start = 0; start < 2; start += 1) {
-    await using server = await archive.start();
-    await server.untilComplete();
-    expect(server.lines[0]).toContain(`"continued":${start > 0}`);
-    if (start === 0) continue;
-    await server.write(3);
-    expect(await archive.restore()).toEqual(server.content());
-  }
 });
 
 test("a restored database continues the archive without a base, unless another server has done so since", async () => {

@@ -5,10 +5,21 @@ import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { watchArchive } from "../../../src/sqlite/disk/marker.ts";
 import { takeServerLock } from "../../../src/sqlite/file/server-lock.ts";
-import { makeUnreliable } from "../../object-storage/unreliable.ts";
+import { wrapStorage } from "../../object-storage/memory.ts";
 import { makeArchive, makeClock, openDatabase, type Server } from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
+
+/** @param prefix of the keys whose calls fail while the storage is away */
+function makeUnreliable(archive: ObjectStorage, prefix = "") {
+  const state = { isAway: false };
+  const storage = wrapStorage(archive, async (call, operation, key) => {
+    const isAway = state.isAway && operation !== "remove" && key.startsWith(prefix);
+    if (isAway) throw new AppError("unavailable", "away");
+    return await call();
+  });
+  return { state, storage };
+}
 
 /** Writes until the WAL no longer has all that the archive lacks. */
 function writeUntilGap({ lines, db, archiver }: Server): void {
@@ -42,16 +53,12 @@ test("an archive begins when each request of its opening has failed twice", asyn
   using archive = makeArchive();
   await archive.serve(3);
   const failures = new Map<string, number>();
-  const flaky =
-    <Given extends [string, ...unknown[]], Result>(call: (...given: Given) => Promise<Result>) =>
-    (...given: Given) => {
-      const count = failures.get(`${call.name} ${given[0]}`) ?? 0;
-      failures.set(`${call.name} ${given[0]}`, count + 1);
-      return count < 2 ? Promise.reject(new AppError("unavailable", "away")) : call(...given);
-    };
-  const { get, put, create, list } = archive.storage;
-  const calls = { get: flaky(get), put: flaky(put), create: flaky(create), list: flaky(list) };
-  const storage = { ...archive.storage, ...calls };
+  const storage = wrapStorage(archive.storage, async (call, operation, key) => {
+    const count = failures.get(`${operation} ${key}`) ?? 0;
+    failures.set(`${operation} ${key}`, count + 1);
+    if (count < 2) throw new AppError("unavailable", "away");
+    return await call();
+  });
   await using server = await archive.start({ storage, commit: "sync", clock: makeClock() });
   await server.untilLine("archive opened");
   expect(failures.size).toBeGreaterThan(8);
@@ -83,7 +90,7 @@ test("an archive waits for a minute before the next base when an error ends each
 
 test("an archive begins with a new base when the WAL has become too long while the storage was unreachable", async () => {
   using archive = makeArchive();
-  const { state, unreliable: storage } = makeUnreliable(archive.storage);
+  const { state, storage } = makeUnreliable(archive.storage);
   const clock = makeClock();
   await using server = await archive.start({ storage, clock, maxWalBytes: 2 ** 20 });
   server.insert(20);
@@ -112,7 +119,7 @@ test("an archive is not said to have a write when a server starts, until it has 
   using command = openDatabase(archive.path);
   command.run("insert into t (content) values ('other')");
   using _lock = takeServerLock(archive.path, "exclusive", 0);
-  const { state, unreliable: storage } = makeUnreliable(archive.storage);
+  const { state, storage } = makeUnreliable(archive.storage);
   state.isAway = true;
   const untilArchived = watchArchive(archive.path)().then((has) => [has, state.isAway]);
   await using server = await archive.start({ storage });
@@ -124,7 +131,7 @@ test("an archive is not said to have a write when a server starts, until it has 
 test("an archive is behind while it has no base, although it has the WAL", async () => {
   using archive = makeArchive();
   const clock = makeClock();
-  const { state, unreliable: storage } = makeUnreliable(archive.storage, "chunks/");
+  const { state, storage } = makeUnreliable(archive.storage, "chunks/");
   state.isAway = true;
   await using server = await archive.start({ clock, storage });
   server.insert(5);
@@ -144,7 +151,7 @@ test("an archive is behind while it has no base, although it has the WAL", async
 test("an archive says that it cannot delete, and tries again after an hour", async () => {
   using archive = makeArchive();
   let laterMs = 0;
-  const { state, unreliable: storage } = makeUnreliable(archive.storage, "chunks/");
+  const { state, storage } = makeUnreliable(archive.storage, "chunks/");
   const nowMs = () => Date.now() + laterMs;
   await using server = await archive.start({ storage, nowMs, keepMs: 0 });
   await server.untilComplete();

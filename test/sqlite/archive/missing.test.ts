@@ -3,18 +3,9 @@ import { expect, test } from "bun:test";
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import type { ArchiveSettings } from "../../../src/domain/archive.ts";
 import { ensureDatabase } from "../../../src/sqlite/archive/follow/prepare.ts";
-import { encodeJson } from "../../../src/sqlite/archive/format.ts";
-import { generationKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
+import { prefixes } from "../../../src/sqlite/archive/keys.ts";
 import { expectRejection } from "../../support/expect-error.ts";
-import {
-  type Archive,
-  adviceOf,
-  defaults,
-  filesOf,
-  makeArchive,
-  makeClock,
-  recordOf,
-} from "./archived.ts";
+import { type Archive, adviceOf, defaults, filesOf, makeArchive, makeClock } from "./archived.ts";
 
 function ensure(
   { storage, path }: Archive,
@@ -65,17 +56,6 @@ test("while anything of an archive is left, a database is restored from it if al
     expect(existsSync(path)).toBe(isWhole);
     rmSync(path, { force: true });
   }
-});
-
-test("another database is refused immediately if only an earlier generation has a base", async () => {
-  using archive = await makeLost();
-  // Of a server that was killed before it had written its first base.
-  await archive.storage.put(generationKey(2), encodeJson(recordOf(2)));
-  const clock = makeClock();
-  const other = archive.start({ path: archive.at("other.db"), clock });
-  await expectRejection(other, "operator", /^the archive belongs to another database: /);
-  // It has not waited for the end of that generation.
-  expect(clock.sleeps()).toBe(0);
 });
 
 test("a database is not restored from the log of a killed server that lacks a segment", async () => {

@@ -1,17 +1,18 @@
-// What a storage must be able to do before a server follows an archive or writes to one.
+// What a server waits for before it follows an archive or writes to one, and what its storage must be able to do.
 import { expect, test } from "bun:test";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
+import { patienceMs, untilStill } from "../../../src/sqlite/archive/read/still.ts";
 import { probe } from "../../../src/sqlite/archive/thread/probe.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { makeClock } from "./archived.ts";
 
+const { signal } = new AbortController();
 const busy = () => Promise.reject(new AppError("unavailable", "busy"));
 
 function tryStorage(storage: ObjectStorage, clock = makeClock(), events: string[] = []) {
   const log = (_level: string, event: string) => void events.push(event);
-  const { signal } = new AbortController();
   return probe({ storage, machine: clock, signal, log });
 }
 
@@ -62,3 +63,28 @@ test("a storage that checks first and stores later, forgets, lists less, is busy
   const put = () => Promise.reject(new AppError("operator", "forbidden"));
   await expectRejection(tryStorage({ ...memory, put }), "operator", "forbidden");
 });
+
+const next = { generation: 1, number: 1 };
+
+test("a log is still when nothing was written for longer than the interval of heartbeats, in which no process slept", async () => {
+  const storage = createMemoryStorage();
+  // A look that takes time delays the end by no more than that.
+  const clock = makeClock(() => clock.pass(30));
+  await untilStill(storage, next, clock, signal);
+  expect(clock.monotonicMs()).toBe(6_530);
+  const suspended = makeClock(() => suspended.pass(3_600_000));
+  await untilStill(storage, next, suspended, signal);
+  expect(suspended.sleeps()).toBeGreaterThan(5);
+});
+
+test.each([
+  [10_000, false, 5_000, 10_000],
+  [10_000, true, 5_000, 20_000],
+  [3_000, false, 5_000, 10_000],
+  [3_000, true, 750, 6_000],
+])(
+  "a standby waits for TAKEOVER_SECONDS, after it was superseded twice as long, or for two heartbeats: %p",
+  (takeoverMs, wasSuperseded, intervalMs, ms) => {
+    expect(patienceMs({ takeoverMs, wasSuperseded }, intervalMs)).toBe(ms);
+  },
+);

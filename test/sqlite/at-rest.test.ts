@@ -24,9 +24,9 @@ test.each([
   "copy --to copy.db",
   "restore SOURCE --database-url restored.db",
 ])("%s leaves no trace when no process has the database open", async (command) => {
-  using directory = makeDirectory();
   // One is still in WAL mode, the other one was never opened since it was written.
-  const [closed, fresh] = [await makeDatabase(directory), directory.at("a ?#%é.db")];
+  const { directory, path: closed } = await makeDatabase();
+  const fresh = directory.at("a ?#%é.db");
   await backUp(closed, fresh);
   for (const path of [closed, fresh]) {
     using target = makeDirectory();
@@ -43,8 +43,7 @@ test.each([
 });
 
 test("a database is read with its log when there is one, and when only another name of it is removed meanwhile", async () => {
-  using directory = makeDirectory();
-  const path = await makeDatabase(directory);
+  const { directory, path } = await makeDatabase();
   linkSync(path, directory.at("other"));
   const reading = await openToRead(path);
   rmSync(directory.at("other"));
@@ -91,8 +90,7 @@ test.each(
 )(
   "%s fails with the change, not with damage, when the database was %s meanwhile",
   async (_what, _how, change, run) => {
-    using directory = makeDirectory();
-    const path = await makeDatabase(directory);
+    const { path } = await makeDatabase();
     await using store = await openToRead(path);
     await change(path);
     const why = new RegExp(`another process has changed ${path} meanwhile: run the command again$`);
@@ -101,8 +99,7 @@ test.each(
 );
 
 test("a backup fails when another process has changed the database meanwhile", async () => {
-  using directory = makeDirectory();
-  const path = await makeDatabase(directory);
+  const { directory, path } = await makeDatabase();
   const copy = directory.at("b.db");
   const backing = backUp(path, copy);
   await untilDraft(directory);
@@ -113,8 +110,7 @@ test("a backup fails when another process has changed the database meanwhile", a
 });
 
 test("a command reads the state of its start when a server starts and writes only to its log", async () => {
-  using directory = makeDirectory();
-  const path = await makeDatabase(directory);
+  const { path } = await makeDatabase();
   const store = await openToRead(path);
   const server = await open(path, "serve");
   await newUser(server);

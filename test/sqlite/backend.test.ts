@@ -15,11 +15,10 @@ import { damagePage, PAGE_BYTES, rootPageOf } from "../support/damage.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection, expectThrown } from "../support/expect-error.ts";
 import { fillDatabase } from "../support/fill.ts";
-import { openDatabase, query } from "./open-database.ts";
+import { makePath, openDatabase, query } from "./open-database.ts";
 
 test("openSqlite sets the pragmas that SQLite leaves off", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { path } = makePath();
   const spy = spyOn(Database.prototype, "run");
   await using _store = await openDatabase(path);
   const connections = spy.mock.contexts as Database[];
@@ -55,8 +54,7 @@ test.each(["serve", "write"] as const)(
 test.each(["-serving", "-wal"])(
   "openSqlite rejects a database that was emptied when its %s is there",
   async (suffix) => {
-    using directory = makeDirectory();
-    const path = directory.at("a.db");
+    const { directory, path } = makePath();
     await (await openDatabase(path)).close();
     rmSync(`${path}-serving`);
     truncateSync(path);
@@ -80,8 +78,7 @@ test.each(["-serving", "-wal"])(
 );
 
 test("openSqlite releases the lock, and leaves no file open, when it fails", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { directory, path } = makePath();
   await (await openDatabase(path)).close();
   const intact = readFileSync(path);
   damagePage(path, rootPageOf(path, "feed"));
@@ -95,8 +92,7 @@ test("openSqlite releases the lock, and leaves no file open, when it fails", asy
 });
 
 test("statistics returns the sizes of the files and the number of waiting writes", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { path } = makePath();
   await using store = await openDatabase(path);
   const written = Promise.all([newUser(store), newUser(store)]);
   const { pendingWrites } = await store.statistics();
@@ -114,8 +110,7 @@ test("statistics returns the sizes of the files and the number of waiting writes
 });
 
 test("only what needs a damaged page is rejected, with the name of the table", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { path } = makePath();
   const fields = (at: number) => userFields({ metadata: { mark: `<${at}>`.padEnd(500, "-") } });
   const users = Array.from({ length: 200 }, (_, at) => fields(at + 1));
   const filled = await openDatabase(path);
@@ -136,8 +131,7 @@ test("only what needs a damaged page is rejected, with the name of the table", a
 });
 
 test("a create that fills a block of ids is rejected alone, once, when an order of the block is damaged", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { path } = makePath();
   await fillDatabase(path, 1, 4095);
   damagePage(path, Math.ceil(readFileSync(path).indexOf("2026-3000") / PAGE_BYTES));
   await using store = await openDatabase(path);
@@ -150,8 +144,7 @@ test("a create that fills a block of ids is rejected alone, once, when an order 
 test.if(process.platform === "linux")(
   "check keeps the locks of SQLite on a database that is in use",
   async () => {
-    using directory = makeDirectory();
-    const path = directory.at("a.db");
+    const { path } = makePath();
     await using store = await openDatabase(path);
     await newUser(store);
     const own = new RegExp(`(?<=^\\d+: ).*:${statSync(path).ino} .*`, "gm");

@@ -21,8 +21,7 @@ import {
 import { runSql } from "./open-database.ts";
 
 test("backUp writes a complete copy, of all that was acknowledged, while the database is in use", async () => {
-  using directory = makeDirectory();
-  const path = await makeDatabase(directory);
+  const { directory, path } = await makeDatabase();
   chmodSync(path, 0o644);
   const copy = directory.at("copy.db");
   const server = await open(path, "serve");
@@ -63,9 +62,8 @@ test.each<[string, (path: string, copy: string) => void, string]>([
     "CHECK constraint failed in users",
   ],
 ])("backUp fails and changes no file when %s", async (_what, prepare, why) => {
-  using directory = makeDirectory();
   using target = makeDirectory();
-  const path = await makeDatabase(directory);
+  const { path } = await makeDatabase();
   const copy = target.at("copy.db");
   prepare(path, copy);
   const files = () => readdirSync(target.path).map((name) => [name, hashOf(target.at(name))]);
@@ -75,8 +73,7 @@ test.each<[string, (path: string, copy: string) => void, string]>([
 });
 
 test("backUp does not overwrite a file, also if it appears during the backup", async () => {
-  using directory = makeDirectory();
-  const path = await makeDatabase(directory);
+  const { directory, path } = await makeDatabase();
   const copy = directory.at("copy.db");
   const backing = backUp(path, copy);
   await untilDraft(directory);
@@ -89,8 +86,7 @@ test("backUp does not overwrite a file, also if it appears during the backup", a
 const isRoot = process.getuid?.() === 0;
 
 test.if(isRoot)("backUp and restore keep the owner when root calls them", async () => {
-  using directory = makeDirectory();
-  const { path, copy } = await makeBackup(directory);
+  const { directory, path, copy } = await makeBackup();
   chownSync(path, 4321, 1234);
   const ownerOf = (name: string) => [statSync(name).uid, statSync(name).gid];
   await backUp(path, directory.at("next.db"));
@@ -100,8 +96,7 @@ test.if(isRoot)("backUp and restore keep the owner when root calls them", async 
 });
 
 test("backUp leaves no file when it is interrupted", async () => {
-  using directory = makeDirectory();
-  const path = await makeDatabase(directory);
+  const { directory, path } = await makeDatabase();
   runSql(
     path,
     `

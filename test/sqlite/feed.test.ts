@@ -16,9 +16,9 @@ import { continueFeed } from "../../src/sqlite/tables/feed.ts";
 import { withSqliteCopyTarget } from "../../src/sqlite/whole/copy.ts";
 import { restoreSqlite } from "../../src/sqlite/whole/restore.ts";
 import { newUser } from "../contract/open.ts";
-import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { backUp, now } from "./make-backup.ts";
-import { openDatabase } from "./open-database.ts";
+import { makePath, openDatabase } from "./open-database.ts";
 
 const newest = { limit: 1, offset: 0 };
 
@@ -30,15 +30,13 @@ async function serve(path: string): Promise<string> {
   return feed;
 }
 
-async function makeServed(directory: TemporaryDirectory): Promise<{ path: string; feed: string }> {
-  const path = directory.at("a.db");
-  const feed = await serve(path);
-  return { path, feed };
+async function makeServed() {
+  const { directory, path } = makePath();
+  return { directory, path, feed: await serve(path) };
 }
 
 test("the feed continues when the server starts again, a command writes, or the database is backed up", async () => {
-  using directory = makeDirectory();
-  const { path, feed } = await makeServed(directory);
+  const { directory, path, feed } = await makeServed();
   expect(await serve(path)).toBe(feed);
   const command = await openDatabase(path, { mode: "write" });
   await newUser(command);
@@ -51,9 +49,8 @@ test("the feed continues when the server starts again, a command writes, or the 
 });
 
 test("the feed continues when the server has been killed", async () => {
-  using directory = makeDirectory();
   using elsewhere = makeDirectory();
-  const { path, feed } = await makeServed(directory);
+  const { directory, path, feed } = await makeServed();
   const killed = await openDatabase(path, { now });
   await newUser(killed);
   // What a kill would leave, in the same files.
@@ -67,8 +64,7 @@ test("the feed continues when the server has been killed", async () => {
 });
 
 test("a restored database and a copy have the changes, and new feeds", async () => {
-  using directory = makeDirectory();
-  const { path, feed } = await makeServed(directory);
+  const { directory, path, feed } = await makeServed();
   const [from, copy] = [directory.at("backup.db"), directory.at("copy.db")];
   await backUp(path, from);
   const store = await openDatabase(path);
@@ -93,8 +89,7 @@ test.each([
   ["is written over it", copyFileSync],
   ["is moved to its place", renameSync],
 ] as const)("a new feed starts when an older copy of the file %s", async (_how, replace) => {
-  using directory = makeDirectory();
-  const { path, feed } = await makeServed(directory);
+  const { directory, path, feed } = await makeServed();
   const older = directory.at("older.db");
   copyFileSync(path, older);
   expect(await serve(path)).toBe(feed);
@@ -106,8 +101,7 @@ test.each([
 });
 
 test("a new feed starts when an older copy is written over the file, and is as old as the last mark of the server", async () => {
-  using directory = makeDirectory();
-  const { path, feed } = await makeServed(directory);
+  const { directory, path, feed } = await makeServed();
   const server = await openDatabase(path, { now });
   await newUser(server);
   const older = directory.at("older.db");
@@ -141,8 +135,7 @@ test("a new feed starts in a copy of the directory, unless it is said to lack no
 });
 
 test("the feed continues when a mark cannot be recorded, or its write is rejected, unless it needs a new name", async () => {
-  using directory = makeDirectory();
-  const { path, feed } = await makeServed(directory);
+  const { path, feed } = await makeServed();
   const failure = new Error("the disk is full");
   const fail = () => Promise.reject(failure);
   const committed = (work: () => void) => {

@@ -11,9 +11,8 @@ import {
 } from "node:fs";
 import { SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
 import { LARGE_TREE } from "../../src/sqlite/file/page-tree.ts";
-import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
-import { openDatabase, query } from "./open-database.ts";
+import { makePath, openDatabase, query } from "./open-database.ts";
 
 test.each<[string, (path: string) => void, string]>([
   ["is a directory", (path) => mkdirSync(path), "it is a directory"],
@@ -22,8 +21,7 @@ test.each<[string, (path: string) => void, string]>([
 ])(
   "openSqlite fails with the reason and changes nothing when the file %s",
   async (_what, make, why) => {
-    using directory = makeDirectory();
-    const path = directory.at("a.db");
+    const { directory, path } = makePath();
     make(path);
     const before = statSync(path).isFile() ? readFileSync(path) : null;
     for (const mode of ["serve", "write"] as const)
@@ -38,8 +36,7 @@ test.each<[string, (path: string) => void, string]>([
 );
 
 test("page-tree knows every table and index that grows with the data", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { path } = makePath();
   await (await openDatabase(path)).close();
   const trees = query(
     path,
@@ -53,8 +50,7 @@ test("page-tree knows every table and index that grows with the data", async () 
 });
 
 test("openSqlite rejects a schema that refers to itself, unless a WAL replaces it, as after a crash", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { directory, path } = makePath();
   await (await openDatabase(path)).close();
   using db = new Database(path);
   // Writes the first page to the WAL.

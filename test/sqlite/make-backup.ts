@@ -6,7 +6,7 @@ import type { BackUpOptions, StoreMode } from "../../src/domain/store.ts";
 import { backUpSqlite } from "../../src/sqlite/backend.ts";
 import { newUser, orderFields } from "../contract/open.ts";
 import type { TemporaryDirectory } from "../support/directory.ts";
-import { openDatabase } from "./open-database.ts";
+import { makePath, openDatabase } from "./open-database.ts";
 
 export const now = () => new Date("2026-11-20T18:57:03.120Z");
 const never = new AbortController().signal;
@@ -15,14 +15,14 @@ export function open(databaseUrl: string, mode: StoreMode = "write") {
   return openDatabase(databaseUrl, { mode, now });
 }
 
-/** Creates a database with two users and an order. @returns its path */
-export async function makeDatabase(directory: TemporaryDirectory): Promise<string> {
-  const path = directory.at("a.db");
+/** Creates a database with two users and an order. */
+export async function makeDatabase() {
+  const { directory, path } = makePath();
   await using store = await open(path);
   const { id } = await newUser(store);
   await newUser(store);
   await store.orders.create(orderFields(id), null);
-  return path;
+  return { directory, path };
 }
 
 /** A statement after which a row of such a database breaks a constraint. */
@@ -43,11 +43,11 @@ export function backUp(databaseUrl: string, path: string, options: Partial<BackU
   return backUpSqlite({ databaseUrl, path, signal: never, ...options });
 }
 
-export async function makeBackup(directory: TemporaryDirectory) {
-  const path = await makeDatabase(directory);
+export async function makeBackup() {
+  const { directory, path } = await makeDatabase();
   const copy = directory.at("copy.db");
   await backUp(path, copy);
-  return { path, copy };
+  return { directory, path, copy };
 }
 
 export async function totalOf(path: string): Promise<number> {

@@ -2,8 +2,8 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { findVersion, migrate, migrations, SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
 import { time } from "../contract/open.ts";
-import { makeDirectory } from "../support/directory.ts";
 import { expectThrown } from "../support/expect-error.ts";
+import { makePath } from "./open-database.ts";
 
 const APPLICATION_ID = 0x75617069;
 
@@ -41,8 +41,7 @@ test("migrate creates strict tables and sets the application id in a new file, a
 });
 
 test("migrate locks out other writers while it reads the version and migrates", () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { path } = makePath();
   using db = new Database(path, { create: true });
   using other = new Database(path);
   let asked = 0;

@@ -2,7 +2,14 @@ import { Database } from "bun:sqlite";
 import { afterAll, spyOn } from "bun:test";
 import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { storeOptions } from "../support/open-store.ts";
+
+/** @returns a path for a database, in a directory that is deleted when this process has ended */
+export function makePath() {
+  const directory = makeDirectory();
+  return { directory, path: directory.at("a.db") };
+}
 
 /** Opens a database as a server does, unless the options say otherwise. Disposing of the store closes it. */
 export async function openDatabase(

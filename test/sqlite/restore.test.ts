@@ -30,8 +30,7 @@ function restore(from: string, databaseUrl: string) {
 }
 
 test("restore replaces the database with the backup, in one file, and keeps the previous one", async () => {
-  using directory = makeDirectory();
-  const { path, copy } = await makeBackup(directory);
+  const { directory, path, copy } = await makeBackup();
   const store = await open(path);
   await newUser(store);
   await store.close();
@@ -57,8 +56,7 @@ test.each<[string, (path: string) => void]>([
   ["empty", (path) => writeFileSync(path, "")],
   ["not a database", (path) => writeFileSync(path, "not a database at all")],
 ])("restore moves the file and its log away when the database is %s", async (_what, spoil) => {
-  using directory = makeDirectory();
-  const { path, copy } = await makeBackup(directory);
+  const { path, copy } = await makeBackup();
   // Its lock file shows that it is one of ours.
   await (await open(path, "serve")).close();
   spoil(path);
@@ -72,9 +70,8 @@ test.each<[string, (path: string) => void]>([
 });
 
 test("restore follows links to the backup and to the database", async () => {
-  using directory = makeDirectory();
   using elsewhere = makeDirectory();
-  const { path, copy } = await makeBackup(directory);
+  const { path, copy } = await makeBackup();
   symlinkSync(copy, elsewhere.at("latest.db"));
   symlinkSync(path, elsewhere.at("link.db"));
   await restore(elsewhere.at("latest.db"), elsewhere.at("link.db"));
@@ -93,8 +90,7 @@ test.each([
 ] as const)(
   "restore fails and changes nothing when a %s uses the database, or a file has the name for it",
   async (_user, mode, why) => {
-    using directory = makeDirectory();
-    const { path, copy } = await makeBackup(directory);
+    const { path, copy } = await makeBackup();
     const store = await open(path, mode);
     await newUser(store);
     await expectRejection(restore(copy, path), "operator", `Cannot restore ${copy}: ${why}`);
@@ -122,8 +118,7 @@ test.each<[string, (copy: string) => void, RegExp]>([
   ["is a directory", (copy) => [rmSync(copy), mkdirSync(copy)], /it is not a regular file/],
   ["is no database", (copy) => writeFileSync(copy, "x".repeat(5000)), /not a SQLite database/],
 ])("restore fails and changes nothing when the backup %s", async (_what, change, reason) => {
-  using directory = makeDirectory();
-  const { path, copy } = await makeBackup(directory);
+  const { directory, path, copy } = await makeBackup();
   // It would differ from the backup.
   removeChecksum(copy);
   change(copy);
@@ -145,8 +140,7 @@ async function unrevoked(path: string): Promise<string[]> {
 }
 
 test("restore keeps tokens revoked when the previous database has revoked them since the backup", async () => {
-  using directory = makeDirectory();
-  const path = await makeDatabase(directory);
+  const { directory, path } = await makeDatabase();
   const [copy, crashed] = [directory.at("copy.db"), directory.at("b.db")];
   const store = await open(path);
   await addTokens(store, ["old", "leaked", "kept", "again"]);
@@ -167,8 +161,7 @@ test("restore keeps tokens revoked when the previous database has revoked them s
 });
 
 test("restore names the valid tokens of the backup when the previous database cannot be read", async () => {
-  using directory = makeDirectory();
-  const path = await makeDatabase(directory);
+  const { directory, path } = await makeDatabase();
   const copy = directory.at("copy.db");
   const store = await open(path);
   await addTokens(store, ["leaked", "old"]);
@@ -192,8 +185,7 @@ test("restore names the valid tokens of the backup when the previous database ca
 });
 
 test("restore puts the log back, and leaves no other file, when it fails", async () => {
-  using directory = makeDirectory();
-  const { path, copy } = await makeBackup(directory);
+  const { directory, path, copy } = await makeBackup();
   writeFileSync(path, "not a database at all");
   writeFileSync(`${path}-wal`, "a log");
   const before = readdirSync(directory.path).sort();

@@ -7,13 +7,12 @@ import { createSums, createSumsService } from "../../src/sqlite/tables/sums.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { fillDatabase } from "../support/fill.ts";
-import { openDatabase, query } from "./open-database.ts";
+import { makePath, openDatabase, query } from "./open-database.ts";
 
 const bounds = ["2026-01-01T00:00:00.000Z", "2026-02-01T00:00:00.000Z"];
 
 test("sums are unavailable while 64 MiB of the write-ahead log are not in the database", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { path } = makePath();
   await fillDatabase(path, 1, 3);
   await using _store = await openDatabase(path);
   let pages = 16_000;
@@ -29,8 +28,7 @@ test("sums are unavailable while 64 MiB of the write-ahead log are not in the da
 });
 
 test("a sum ends without a snapshot when the store is closed or after 30 s, and other errors do not end the thread", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { directory, path } = makePath();
   await fillDatabase(path, 1, 10_001);
   await using _store = await openDatabase(path);
   const replies: unknown[] = [];

@@ -19,6 +19,7 @@ import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { withStore } from "../../support/open-store.ts";
+import { makePath } from "../open-database.ts";
 import { defaults, makeClock } from "./archived.ts";
 
 type Respond = (response: ArchiveResponse) => void;
@@ -135,8 +136,7 @@ test("a server that stops writes nothing after the archive was asked to be compl
 });
 
 test("the changes of a server are shown when the archive has them, and immediately when it has acknowledged them", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { path } = makePath();
   let isHeldBack = false;
   let held = 0;
   const { worker, respond } = makeWorker((request, answer) => {
@@ -190,8 +190,7 @@ test("a start names the archive when that does not take the first write", async 
 });
 
 test("of two new machines that start in the same moment, the slower one deletes its new database, and follows", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { directory, path } = makePath();
   const events: string[] = [];
   const databases: boolean[] = [];
   const { worker, requests } = makeWorker(({ type }, respond) => {

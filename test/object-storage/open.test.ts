@@ -25,12 +25,9 @@ test.each([
   expectThrown(() => parseStorageUrl(url), "operator", problem);
 });
 
-test("a key has no empty word and no dots alone", () => {
+test("messages name the URL of the storage, not its credentials, and keys have no empty word and no dots alone", () => {
   expect(["a", "a/b.c", "0-1_2=3", "..."].every(isKey)).toBe(true);
   expect(["", "/a", "a/", "a//b", ".", "a/..", "a b", "a~"].some(isKey)).toBe(false);
-});
-
-test("messages name the URL of the storage, not its credentials", () => {
   const storage = openStorage("s3://backups/shop/", credentials);
   expect(storage.url).toBe("s3://backups/shop");
   expect(Bun.inspect(storage)).not.toContain("hidden");

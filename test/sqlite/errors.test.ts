@@ -8,17 +8,14 @@ test.each([
   ["ENOSPC", "the disk is full"],
   ["EACCES", "permission denied"],
   ["EEXIST", "a part of the path is not a directory"],
-])("describeSqliteError says what %s means", (code, meaning) => {
+])("describeSqliteError says what %s means, and returns a bug unchanged", (code, meaning) => {
   const error = Object.assign(new Error("the system call failed"), { code });
   expect(describeSqliteError("Cannot open a.db", error)).toMatchObject({
     code: "operator",
     message: `Cannot open a.db: ${meaning}`,
   });
-});
-
-test("describeSqliteError returns an error without a known code unchanged", () => {
-  const error = new Error("a bug");
-  expect(describeSqliteError("Cannot open a.db", error)).toBe(error);
+  const bug = new Error("a bug");
+  expect(describeSqliteError("Cannot open a.db", bug)).toBe(bug);
 });
 
 test("an I/O error is not taken for the cause of damage when no memory may be executable", () => {

@@ -2,11 +2,9 @@
 // statement is prepared again at each execution.
 import { Database } from "bun:sqlite";
 import { afterAll, expect, spyOn, test } from "bun:test";
-import { makeDirectory } from "../support/directory.ts";
-import { openDatabase } from "./open-database.ts";
+import { makePath, openDatabase } from "./open-database.ts";
 
-const directory = makeDirectory();
-const path = directory.at("a.db");
+const { path } = makePath();
 const prepare = spyOn(Database.prototype, "prepare");
 const store = await openDatabase(path);
 const status = ["paid", "shipped"] as const;
@@ -20,10 +18,7 @@ await store.close();
 const statements = prepare.mock.calls.map(([sql]) => sql);
 prepare.mockRestore();
 const db = new Database(path, { strict: true });
-afterAll(() => {
-  db.close();
-  directory[Symbol.dispose]();
-});
+afterAll(() => db.close());
 
 const ofIds = (table: string) =>
   `id >= $first and id <= $last: SEARCH ${table} USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)`;

@@ -6,21 +6,19 @@ import { linkSync, renameSync, rmSync, symlinkSync } from "node:fs";
 import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import { takeServerLock } from "../../src/sqlite/file/server-lock.ts";
 import { newUser } from "../contract/open.ts";
-import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
-import { openDatabase, skipLockWaits } from "./open-database.ts";
+import { makePath, openDatabase, skipLockWaits } from "./open-database.ts";
 
 skipLockWaits();
 
 /** A database with a user, in WAL mode without a lock file, as Litestream restores it. */
 async function restored() {
-  const directory = makeDirectory();
-  const path = directory.at("a.db");
+  const { directory, path } = makePath();
   const store = await openDatabase(path);
   await newUser(store);
   await store.close();
   rmSync(`${path}-serving`);
-  return { path, directory, [Symbol.dispose]: () => directory[Symbol.dispose]() };
+  return { path, directory };
 }
 
 const readOnly = { mode: "serve-read-only", create: false } as const;
@@ -45,8 +43,7 @@ function otherProgram(path: string, begin = "begin"): Database {
 }
 
 test("a server starts while another program reads the database, but not while one writes, or reads without a log", async () => {
-  using database = await restored();
-  const { path } = database;
+  const { path } = await restored();
   {
     using _reader = otherProgram(path);
     await using store = await openDatabase(path);
@@ -61,14 +58,13 @@ test("a server starts while another program reads the database, but not while on
 });
 
 test("a second server is rejected, also when it uses a link, until the first one is closed", async () => {
-  using database = await restored();
-  const { at, path: directory } = database.directory;
-  const store = await openDatabase(database.path);
-  symlinkSync(database.path, at("symbolic.db"));
-  for (const other of [database.path, at("symbolic.db"), `${directory}/./a.db`])
+  const { path, directory } = await restored();
+  const store = await openDatabase(path);
+  symlinkSync(path, directory.at("symbolic.db"));
+  for (const other of [path, directory.at("symbolic.db"), `${directory.path}/./a.db`])
     await expectRefused(other, IN_USE);
-  const link = at("link.db");
-  linkSync(database.path, link);
+  const link = directory.at("link.db");
+  linkSync(path, link);
   const why =
     "the file has 2 names (hard links), and another process has it open, perhaps a server under another name: stop that process";
   await expectRefused(link, why);
@@ -78,7 +74,7 @@ test("a second server is rejected, also when it uses a link, until the first one
 });
 
 test("writes fail while the lock file is elsewhere, and until the restart when it was deleted", async () => {
-  using database = await restored();
+  const database = await restored();
   const path = `${database.path}-serving`;
   const problems: (string | null)[] = [];
   const onStorageProblem = (problem: string | null) => problems.push(problem);
@@ -102,8 +98,7 @@ test("writes fail while the lock file is elsewhere, and until the restart when i
 });
 
 test("several servers read one file while it is in its place, and a server that writes never runs next to one that reads", async () => {
-  using database = await restored();
-  const { path } = database;
+  const { path } = await restored();
   const one = await openDatabase(path, readOnly);
   const other = await openDatabase(path, readOnly);
   await expectRefused(path, IN_USE);
@@ -123,7 +118,7 @@ test("several servers read one file while it is in its place, and a server that 
 });
 
 test("reading does not wait for the write lock, neither in a server nor in a command", async () => {
-  using database = await restored();
+  const database = await restored();
   using writer = new Database(database.path);
   writer.run("begin immediate");
   writer.run("update users set name = 'Ann'");

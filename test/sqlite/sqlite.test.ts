@@ -1,15 +1,11 @@
 import { Database } from "bun:sqlite";
-import { afterAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { hashToken, newToken } from "../../src/domain/token.ts";
 import { type Open, openWithClock, orderFields, userFields } from "../contract/open.ts";
 import { storeContract } from "../contract/store.contract.ts";
-import { makeDirectory } from "../support/directory.ts";
-import { openDatabase } from "./open-database.ts";
+import { makePath, openDatabase } from "./open-database.ts";
 
-const directory = makeDirectory();
-afterAll(() => directory[Symbol.dispose]());
-
-const open: Open = (options) => openDatabase(directory.at(`${crypto.randomUUID()}.db`), options);
+const open: Open = (options) => openDatabase(makePath().path, options);
 
 storeContract("sqlite", open);
 
@@ -27,7 +23,7 @@ test("get and find return the record, not a promise, once a write has resolved",
 });
 
 test("a dry import does not block checkpoints when called repeatedly", async () => {
-  const path = directory.at("a.db");
+  const { path } = makePath();
   await using store = await openDatabase(path);
   using db = new Database(path);
   const checkpoint = db.prepare<{ busy: number }, []>("pragma wal_checkpoint(truncate)");

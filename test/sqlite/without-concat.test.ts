@@ -2,21 +2,16 @@
 import { Database } from "bun:sqlite";
 import { afterAll, expect, spyOn, test } from "bun:test";
 import { recordTextContract } from "../contract/record-text.ts";
-import { makeDirectory } from "../support/directory.ts";
-import { openDatabase } from "./open-database.ts";
+import { makePath, openDatabase } from "./open-database.ts";
 
 const { prepare } = Database.prototype;
 const prepareOlder = spyOn(Database.prototype, "prepare");
 prepareOlder.mockImplementation(function prepareWithVersion(this: Database, sql: string) {
   return prepare.call(this, sql.replace("sqlite_version()", "'3.43.2'"));
 } as typeof prepare);
-const directory = makeDirectory();
-afterAll(() => {
-  prepareOlder.mockRestore();
-  directory[Symbol.dispose]();
-});
+afterAll(() => prepareOlder.mockRestore());
 
-recordTextContract((options) => openDatabase(directory.at(`${crypto.randomUUID()}.db`), options));
+recordTextContract((options) => openDatabase(makePath().path, options));
 
 test("no statement calls concat when SQLite has none", () => {
   const statements = prepareOlder.mock.calls.map(([sql]) => sql);

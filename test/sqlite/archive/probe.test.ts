@@ -16,7 +16,7 @@ function tryStorage(storage: ObjectStorage, clock = makeClock(), events: string[
   return probe({ storage, machine: clock, signal, log });
 }
 
-test("a sound storage is accepted after 1.5 seconds, and keeps nothing", async () => {
+test("a sound storage is accepted after 1.5 seconds, or later if it is slow, and keeps nothing", async () => {
   const storage = createMemoryStorage();
   const clock = makeClock();
   await tryStorage(storage, clock);
@@ -24,18 +24,16 @@ test("a sound storage is accepted after 1.5 seconds, and keeps nothing", async (
   const events: string[] = [];
   await tryStorage({ ...storage, remove: busy }, clock, events);
   expect(events).toEqual(["archive probes not deleted"]);
-});
-
-test("a storage with one write of a key per second, which is busy at first, is accepted", async () => {
-  const clock = makeClock();
+  // With one write of a key per second, and busy at first.
+  const slow = makeClock();
   const memory = createMemoryStorage();
   const writtenMs = new Map<string, number>();
   const create: ObjectStorage["create"] = (key, body) => {
-    const nowMs = clock.monotonicMs();
+    const nowMs = slow.monotonicMs();
     if (nowMs === 0 || nowMs - (writtenMs.get(key) ?? 0) < 2_000) return busy();
     return memory.create(key, body).finally(() => writtenMs.set(key, nowMs));
   };
-  await tryStorage({ ...memory, create }, clock);
+  await tryStorage({ ...memory, create }, slow);
 });
 
 test("a storage that checks first and stores later, forgets, lists less, is busy or takes no unconditional put is refused", async () => {

@@ -6,7 +6,6 @@ const LINE = `${"x".repeat(999)}\n`;
 /** Number of lines that fit. The last one may exceed the limit. */
 const FITTING = Math.ceil(2 ** 20 / LINE.length);
 
-/** A descriptor whose reader can stall. @param stalled whether it is stalled at first */
 function makeDescriptor(stalled = false) {
   let text = "";
   let blocked = Promise.withResolvers<void>();

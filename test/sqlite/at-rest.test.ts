@@ -70,14 +70,12 @@ async function changeDatabase(path: string): Promise<void> {
   await newUser(server);
 }
 
-const operations: readonly [string, (store: Store) => Promise<unknown>][] = [
-  ["a list", async (store) => store.users.list({ limit: 10, offset: 0 })],
-  [
-    "a copy of rows",
-    (store) => store.withCopySource((source) => Array.fromAsync(source.read("users"))),
-  ],
-  ["a copy of ids", (store) => store.withCopySource((source) => source.lastId("users"))],
-];
+const operations: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
+  "a list": async (store) => store.users.list({ limit: 10, offset: 0 }),
+  "a copy of rows": (store) =>
+    store.withCopySource((source) => Array.fromAsync(source.read("users"))),
+  "a copy of ids": (store) => store.withCopySource((source) => source.lastId("users")),
+};
 
 const changes: readonly [string, (path: string) => unknown][] = [
   ["written to", changeDatabase],
@@ -86,7 +84,9 @@ const changes: readonly [string, (path: string) => unknown][] = [
 ];
 
 test.each(
-  operations.flatMap(([what, run]) => changes.map((change) => [what, ...change, run] as const)),
+  Object.entries(operations).flatMap(([what, run]) =>
+    changes.map((change) => [what, ...change, run] as const),
+  ),
 )(
   "%s fails with the change, not with damage, when the database was %s meanwhile",
   async (_what, _how, change, run) => {

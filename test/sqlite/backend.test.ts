@@ -64,11 +64,8 @@ test.each(["-serving", "-wal"])(
       "the file is empty but was a database: restore a backup, or delete all of its files to start with an empty database";
     for (const name of [path, directory.at("link.db")]) {
       for (const mode of ["serve", "write"] as const) {
-        await expectRejection(
-          openDatabase(name, { mode }),
-          "operator",
-          `Cannot open ${name}: ${reason}`,
-        );
+        const opening = openDatabase(name, { mode });
+        await expectRejection(opening, "operator", `Cannot open ${name}: ${reason}`);
       }
     }
     expect(statSync(path).size).toBe(0);

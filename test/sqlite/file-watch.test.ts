@@ -18,7 +18,6 @@ import { expectThrown } from "../support/expect-error.ts";
 import { makeRandom } from "../support/random.ts";
 import { makeWriter } from "./writer.ts";
 
-/** A database of 2 MB with a log, another connection to it, and a watch on its files. */
 function watched() {
   const made = makeWriter();
   made.add(2_000_000);

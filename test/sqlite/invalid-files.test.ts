@@ -24,12 +24,10 @@ test.each<[string, (path: string) => void, string]>([
     const { directory, path } = makePath();
     make(path);
     const before = statSync(path).isFile() ? readFileSync(path) : null;
-    for (const mode of ["serve", "write"] as const)
-      await expectRejection(
-        openDatabase(path, { mode }),
-        "operator",
-        `Cannot open ${path}: ${why}`,
-      );
+    for (const mode of ["serve", "write"] as const) {
+      const opening = openDatabase(path, { mode });
+      await expectRejection(opening, "operator", `Cannot open ${path}: ${why}`);
+    }
     if (before !== null) expect(readFileSync(path)).toEqual(before);
     expect(readdirSync(directory.path)).toEqual(["a.db"]);
   },

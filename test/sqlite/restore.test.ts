@@ -80,8 +80,7 @@ test("restore follows links to the backup and to the database", async () => {
   expect(await totalOf(path)).toBe(2);
   await using _live = await open(path);
   symlinkSync(path, elsewhere.at("live.db"));
-  const restoring = restore(elsewhere.at("live.db"), copy);
-  await expectRejection(restoring, "operator", /a database in use, not a backup/);
+  await expectRejection(restore(elsewhere.at("live.db"), copy), "operator", inUse);
 });
 
 test.each([
@@ -101,20 +100,14 @@ test.each([
   },
 );
 
+const inUse = /a database in use, not a backup/;
+
 test.each<[string, (copy: string) => void, RegExp]>([
   ["is missing", (copy) => Bun.spawnSync(["rm", copy]), /no such file/],
-  [
-    "lacks a table",
-    (copy) => runSql(copy, "drop table orders; drop table idempotency_keys"),
-    /the schema is not that of version 1: "orders" is missing/,
-  ],
+  ["lacks a table", (copy) => runSql(copy, "drop table feed"), /version 1: "feed" is missing/],
   ["is not sound", (copy) => runSql(copy, "delete from users"), /references a missing row/],
-  ["is in use", (copy) => writeFileSync(`${copy}-wal`, ""), /a database in use, not a backup/],
-  [
-    "is being written",
-    (copy) => writeFileSync(`${copy}-journal`, ""),
-    /a database in use, not a backup/,
-  ],
+  ["is in use", (copy) => writeFileSync(`${copy}-wal`, ""), inUse],
+  ["is being written", (copy) => writeFileSync(`${copy}-journal`, ""), inUse],
   ["is a directory", (copy) => [rmSync(copy), mkdirSync(copy)], /it is not a regular file/],
   ["is no database", (copy) => writeFileSync(copy, "x".repeat(5000)), /not a SQLite database/],
 ])("restore fails and changes nothing when the backup %s", async (_what, change, reason) => {

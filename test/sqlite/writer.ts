@@ -61,7 +61,6 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
     clockReads: () => clockReads,
     insert: (n: number, bytes = 0) =>
       db.run("insert into t (n, content) values (?, zeroblob(?))", [n, bytes]),
-    /** Inserts the next row. */
     add: (bytes: number) => db.run("insert into t (content) values (zeroblob(?))", [bytes]),
     visible: () => all.all().map(({ n }) => n),
     /** @returns the number of commits in the write-ahead log @see https://sqlite.org/fileformat2.html#walformat */

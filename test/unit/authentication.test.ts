@@ -6,7 +6,6 @@ import { expectRejection } from "../support/expect-error.ts";
 
 const MINUTE_MS = 60_000;
 
-/** An authenticator with one stored token, and a clock that the tests change. */
 function makeAuthenticator({
   later = false,
   readOnly = false,

@@ -32,7 +32,6 @@ function render(metrics: Metrics, current = store): Promise<string> {
   return metrics.render({ current: () => current, waitsFor: () => null });
 }
 
-/** @returns the values by series, e.g. `up{a="b"}` */
 async function read(metrics: Metrics): Promise<Map<string, number>> {
   return metricsIn(await render(metrics));
 }

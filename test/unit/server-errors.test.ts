@@ -5,7 +5,6 @@ import { createLog } from "../../src/base/log.ts";
 import type { UncheckedCall } from "../../src/http/input/call.ts";
 import { createServerErrorLog, errorBody } from "../../src/http/output/error-responses.ts";
 
-/** Like an AppError, but not one. */
 const fields = { name: "AppError", code: "email_taken", message: "hunter2", problems: [] };
 
 test.each([
@@ -32,7 +31,6 @@ function createErrorLog(nowMs?: () => number) {
 
 const traceId = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-/** A request whose client has traced it. */
 function callOf(requestId: string) {
   const headers = { traceparent: `00-${traceId}-00f067aa0ba902b7-01` };
   return { requestId, request: new Request("http://localhost/", { headers }) } as UncheckedCall;

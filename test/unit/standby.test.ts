@@ -14,7 +14,6 @@ const directory = makeDirectory();
 const apiToken = newToken();
 const authorization = `Bearer ${apiToken}`;
 
-/** A server with STANDBY, whose store the test replaces. */
 function makeServer() {
   const stores = createReplaceableStore();
   const environment = { STANDBY: "true", ARCHIVE_URL: "s3://bucket", API_TOKEN: apiToken };

@@ -6,7 +6,6 @@ const never = new AbortController().signal;
 const drain = { signal: never };
 const valid = () => {};
 
-/** Tells its listeners of a change when the test says so. */
 function makeFeed() {
   const listeners = new Set<() => void>();
   return {

@@ -23,7 +23,6 @@ function ensure(
   });
 }
 
-/** An archive of a database that is lost. */
 async function makeLost(): Promise<Archive> {
   const archive = makeArchive();
   await archive.serve(1, { path: archive.at("lost.db") });

@@ -72,6 +72,11 @@ test("readConfig prefers the flag when the variable has another value, and rejec
     // SQLite deletes the database of an empty path when it is closed.
     expectThrown(() => readConfig({}, { [name]: "" }), "usage", /^Invalid --/);
   }
+  // Invisible characters are escaped.
+  const value = String.raw`80\u{200b}8\u{a0}0 \u{e0001}\n\u{feff}`;
+  const message = `Invalid PORT "${value}": must be an integer from 0 to 65535`;
+  const environment = { PORT: "80\u200b8\u00a00 \u{e0001}\n\ufeff" };
+  expectThrown(() => readConfig(environment), "operator", message);
 });
 
 const urlRule =
@@ -174,13 +179,6 @@ test("readConfig reads secrets from files when the command uses them", () => {
   expectThrown(() => readConfig(missing, {}, ["databaseUrl"]), "operator", /DATABASE_URL_FILE/);
   expectThrown(() => readConfig(missing, { databaseUrl: url }), "operator", /PGPASSWORD_FILE/);
   expectThrown(() => readConfig(missing, { databaseUrl: "a.db" }), "operator", /API_TOKEN_FILE/);
-});
-
-test("readConfig escapes the characters of an invalid value when they are invisible", () => {
-  const value = String.raw`80\u{200b}8\u{a0}0 \u{e0001}\n\u{feff}`;
-  const message = `Invalid PORT "${value}": must be an integer from 0 to 65535`;
-  const environment = { PORT: "80\u200b8\u00a00 \u{e0001}\n\ufeff" };
-  expectThrown(() => readConfig(environment), "operator", message);
 });
 
 test("readConfig accepts a value when it is at a bound, and settings that have what they need", () => {

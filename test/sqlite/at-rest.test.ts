@@ -64,12 +64,6 @@ test("a database is read with its log when there is one, and when only another n
   }
 });
 
-/** Writes as a server does that starts meanwhile: first to its log, then to the file itself. */
-async function changeDatabase(path: string): Promise<void> {
-  await using server = await open(path, "serve");
-  await newUser(server);
-}
-
 const operations: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
   "a list": async (store) => store.users.list({ limit: 10, offset: 0 }),
   "a copy of rows": (store) =>
@@ -78,7 +72,14 @@ const operations: Readonly<Record<string, (store: Store) => Promise<unknown>>> =
 };
 
 const changes: readonly [string, (path: string) => unknown][] = [
-  ["written to", changeDatabase],
+  [
+    "written to",
+    // First to the log, then to the file itself.
+    async (path) => {
+      await using server = await open(path, "serve");
+      await newUser(server);
+    },
+  ],
   ["overwritten", (path) => writeFileSync(path, "x".repeat(40_000))],
   ["deleted", (path) => rmSync(path)],
 ];

@@ -12,9 +12,8 @@ import { makeDirectory } from "../../support/directory.ts";
 import { isLong } from "../../support/long.ts";
 import { storeOptions, untilConnected } from "../../support/open-store.ts";
 import { type Fault, faults, plant, withFault } from "./faults.ts";
-import { play } from "./play.ts";
+import { explainSeed, play } from "./play.ts";
 import { promises, type Rule } from "./reference.ts";
-import { explainSeed } from "./shrink.ts";
 import { makeSteps, type OpenPort } from "./steps.ts";
 import { isLinux, storePort } from "./store-port.ts";
 

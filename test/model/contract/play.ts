@@ -6,6 +6,7 @@ import {
   type Call,
   emptyState,
   type Import,
+  promises,
   type Read,
   type Row,
   type Rule,
@@ -13,9 +14,9 @@ import {
   timeOf,
   type Write,
 } from "./reference.ts";
-import { type Clock, HOUR_MS, type OpenPort, PASSES_MS, type Step } from "./steps.ts";
+import { type Clock, HOUR_MS, makeSteps, type OpenPort, PASSES_MS, type Step } from "./steps.ts";
 
-export type Result = Awaited<ReturnType<typeof play>>;
+type Result = Awaited<ReturnType<typeof play>>;
 
 const EPOCH_MS = Date.UTC(2027, 0, 1);
 /** On a full disk, for the first writes of a step. */
@@ -197,4 +198,24 @@ export async function play(steps: readonly Step[], open: OpenPort) {
   } finally {
     await port.close();
   }
+}
+
+/** Leaves out steps and calls, one at a time, as long as the same rule is broken. @returns lines for people */
+export async function explainSeed(seed: number, rule: Rule, open: OpenPort): Promise<string> {
+  let smallest: readonly Step[] = makeSteps(seed);
+  const attempt = async (candidate: readonly Step[]) => {
+    if ((await play(candidate, open)).broken?.rule === rule) smallest = candidate;
+  };
+  for (let at = smallest.length - 1; at >= 0; at -= 1) await attempt(smallest.toSpliced(at, 1));
+  for (let at = 0; at < smallest.length; at += 1)
+    for (let left = (smallest[at]?.seeds.length ?? 0) - 1; left >= 0; left -= 1) {
+      const { kind, seeds } = smallest[at] as Step;
+      await attempt(smallest.with(at, { kind, seeds: seeds.toSpliced(left, 1) }));
+    }
+  return describe(seed, rule, await play(smallest, open));
+}
+
+export function describe(seed: number, rule: Rule, { broken, trace }: Result): string {
+  const lines = trace.map((one) => JSON.stringify(one));
+  return [`seed ${seed}: ${promises[rule]}`, ...lines, broken?.what].join("\n");
 }

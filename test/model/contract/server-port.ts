@@ -9,7 +9,7 @@ import { startReplica, type TestResponse, type TestServer } from "../../http/ser
 import { makeDirectory } from "../../support/directory.ts";
 import { withStore } from "../../support/open-store.ts";
 import { randomOf } from "../clock.ts";
-import { play } from "./play.ts";
+import { describe, play } from "./play.ts";
 import {
   AUTHOR,
   type Call,
@@ -19,7 +19,6 @@ import {
   timeOf,
   type Write,
 } from "./reference.ts";
-import { describe } from "./shrink.ts";
 import { type Clock, makeSteps, type Port, type Step } from "./steps.ts";
 import { inspect, limitFiles, sendTo } from "./store-port.ts";
 

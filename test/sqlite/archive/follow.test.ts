@@ -22,21 +22,13 @@ import {
   type Server,
 } from "./archived.ts";
 
-interface StandbyOptions {
-  readonly storage?: ObjectStorage;
-  /** Called before each look at the log but the first. */
-  readonly onSleep?: () => unknown;
-  readonly requireWritable?: () => void;
-}
-
-/** Restores a copy, or continues with the one that is there, and follows. No time passes before `pass`. */
+/**
+ * Restores a copy, or continues with the one that is there, and follows. No time passes before `pass`.
+ * @param onSleep is called before each look at the log but the first
+ */
 async function startStandby(
   archive: Archive,
-  {
-    storage = archive.storage,
-    onSleep = () => {},
-    requireWritable = () => {},
-  }: StandbyOptions = {},
+  { storage = archive.storage, onSleep = (): unknown => null, requireWritable = () => {} } = {},
 ) {
   const path = archive.at("b.db");
   const stopping = new AbortController();

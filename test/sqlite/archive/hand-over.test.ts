@@ -27,12 +27,10 @@ async function start(commit: ArchiveCommit) {
     ...database,
     readWal(position) {
       const reader = database.readWal(position);
-      const error = Object.assign(new Error("read"), { code: "EIO" });
-      const read = () => {
-        if (faults.isUnreadable) throw error;
-        return reader.read();
+      const fails = () => {
+        throw Object.assign(new Error("read"), { code: "EIO" });
       };
-      return { ...reader, read };
+      return { ...reader, read: () => (faults.isUnreadable ? fails() : reader.read()) };
     },
   });
   const clock = makeClock();

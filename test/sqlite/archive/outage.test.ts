@@ -6,7 +6,7 @@ import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { watchArchive } from "../../../src/sqlite/disk/marker.ts";
 import { takeServerLock } from "../../../src/sqlite/file/server-lock.ts";
 import { wrapStorage } from "../../object-storage/memory.ts";
-import { makeArchive, makeClock, openDatabase, type Server } from "./archived.ts";
+import { makeArchive, makeClock, openDatabase } from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 
@@ -19,14 +19,6 @@ function makeUnreliable(archive: ObjectStorage, prefix = "") {
     return await call();
   });
   return { state, storage };
-}
-
-/** Writes until the WAL no longer has all that the archive lacks. */
-function writeUntilGap({ lines, db, archiver }: Server): void {
-  while (!lines.some((line) => line.includes("unreachable for too long"))) {
-    db.run("update t set content = randomblob(2000000) where n = 1");
-    archiver.checkpoint();
-  }
 }
 
 test("an archive goes on when the index of the WAL could not be read for a while", async () => {
@@ -96,7 +88,11 @@ test("an archive begins with a new base when the WAL has become too long while t
   server.insert(20);
   await server.untilComplete();
   state.isAway = true;
-  writeUntilGap(server);
+  // Until the WAL no longer has all that the archive lacks.
+  while (!server.lines.join().includes("unreachable for too long")) {
+    server.db.run("update t set content = randomblob(2000000) where n = 1");
+    server.archiver.checkpoint();
+  }
   const { log, checkpointed } = server.db.prepare("pragma wal_checkpoint(noop)").get() as {
     log: number;
     checkpointed: number;

@@ -7,7 +7,7 @@ const equal: [string, string, string][] = [
   ["the members stand in another order", '{"a":1,"b":2}', '{"b":2,"a":1}'],
   ["the order differs deep inside", '{"x":[{"a":1,"b":{"c":1}}]}', '{"x":[{"b":{"c":1},"a":1}]}'],
   [
-    "the order is that of no neighbour",
+    "neighbours have other orders",
     '[{"a":1,"b":2},{"b":3,"a":4}]',
     '[{"b":2,"a":1},{"a":4,"b":3}]',
   ],

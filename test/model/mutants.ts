@@ -85,6 +85,12 @@ function everyThird(): () => boolean {
   return () => ++calls % 3 === 0;
 }
 
+const isDropped = everyThird();
+
+const onFailedGet = (answer: (error: Error) => null): Mutant => ({
+  storage: (storage) => ({ ...storage, get: (...given) => storage.get(...given).catch(answer) }),
+});
+
 export const withoutProgress = changeDatabase(({ openProgress }) => ({
   openProgress: () => ({ ...openProgress(), lacks: () => false }),
 }));
@@ -98,16 +104,10 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   }),
   "a record replaces that of another server": changeCreate(isRecord, replace),
   "seals are not stored": changeCreate(isSeal, async () => {}),
-  "segments are not stored, now and then": {
-    storage(storage) {
-      const isDropped = everyThird();
-      return {
-        ...storage,
-        create: async (key, body) =>
-          (isSlot(key) && !isSeal(key, textOf(body)) && isDropped()) || storage.create(key, body),
-      };
-    },
-  },
+  "segments are not stored, now and then": changeCreate(
+    (key, body) => isSlot(key) && !isSeal(key, body) && isDropped(),
+    async () => {},
+  ),
   "lists lack the newest object": {
     storage: (storage) => ({
       ...storage,
@@ -123,20 +123,11 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   "U38: a copy reads one segment after the other": { storage: readOneByOne },
   "U39: a request that fails is not repeated, and ends an opening": {
     server: { givesUp: true },
-    storage: (storage) => ({
-      ...storage,
-      get: (...given) =>
-        storage.get(...given).catch((error) => {
-          throw new AppError("operator", error.message);
-        }),
+    ...onFailedGet(({ message }) => {
+      throw new AppError("operator", message);
     }),
   },
-  "a read that fails finds nothing": {
-    storage: (storage) => ({
-      ...storage,
-      get: (...given) => storage.get(...given).catch(() => null),
-    }),
-  },
+  "a read that fails finds nothing": onFailedGet(() => null),
   "a server does not say what it waits for": { server: { isMute: true } },
   "a copy is not served for long": { server: { hidesCopies: true } },
   "a copy says that it is older than it is": { server: { isOld: true } },

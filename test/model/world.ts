@@ -118,7 +118,6 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     return mutant.storage?.(noted) ?? noted;
   }
 
-  /** Its program has ended. */
   function noteEnd(site: Site, running: Running, reason: string | null): void {
     if (site.running !== running) return;
     note(`${site.name} ends: ${reason ?? "stopped"}`);
@@ -338,7 +337,6 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     },
   };
 
-  /** All faults end. */
   function heal(): void {
     note("healed");
     for (const site of sites) {

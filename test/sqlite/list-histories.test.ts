@@ -13,7 +13,6 @@ const START = Date.UTC(2026, 10, 20);
 const timeOf = (ms: number) => new Date(ms).toISOString();
 /** The ids of a top-level bucket. */
 const FAR = 262_144;
-/** Where errors are likely. */
 const EDGES = [63, 64, 65, 4095, 4096, 4097];
 
 async function openHistory(path: string, seed: number) {

@@ -14,7 +14,6 @@ export interface Outcome {
 }
 
 interface Options {
-  /** All environment variables. */
   readonly env?: Readonly<Record<string, string | undefined>>;
   readonly cwd?: string;
 }

@@ -42,17 +42,13 @@ function logged(error: unknown): Record<string, unknown>[] {
   return lines;
 }
 
-const cause = new Error("disk full");
+const full = new AppError("unavailable", "a message", { cause: new Error("disk full") });
 test.each<[string, unknown, object]>([
   ["a bug", new Error("a bug"), { stack: expect.stringContaining("errors.test.ts") }],
   ["null", null, {}],
   ["undefined", undefined, {}],
   ["text", "text", {}],
-  [
-    "a message: disk full",
-    new AppError("unavailable", "a message", { cause }),
-    { level: "warn", event: "unavailable" },
-  ],
+  ["a message: disk full", full, { level: "warn", event: "unavailable" }],
 ])("the error log has the reason, the request and its trace: %s", (reason, thrown, more) => {
   const line = { level: "error", event: "internal error", request_id: "request-1" };
   const ofTrace = { time: expect.any(String), trace_id: traceId, reason };

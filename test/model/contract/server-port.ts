@@ -19,7 +19,7 @@ import {
   timeOf,
   type Write,
 } from "./reference.ts";
-import { type Clock, makeSteps, type Port, type Step } from "./steps.ts";
+import { type Clock, makeSteps, type Port } from "./steps.ts";
 import { inspect, limitFiles, sendTo } from "./store-port.ts";
 
 const MAX_ATTEMPTS = 200;
@@ -237,16 +237,6 @@ async function openPort(world: World, clock: Clock): Promise<Port> {
   };
 }
 
-/** Every third step has a crowd. */
-function makeCrowdedSteps(seed: number): Step[] {
-  const random = randomOf(seed, "crowd");
-  return makeSteps(seed).map((step, at) =>
-    at % 3 === 1
-      ? { kind: "kill", seeds: Array.from({ length: CROWD }, () => random(2 ** 30)) }
-      : step,
-  );
-}
-
 /** Plays histories, each on the servers of a separate world. @throws if one breaks a promise */
 export async function playHistories(
   count: number,
@@ -254,7 +244,12 @@ export async function playHistories(
 ): Promise<void> {
   for (let seed = 1; seed <= count; seed += 1) {
     const open = async (clock: Clock) => openPort(await openWorld(), clock);
-    const result = await play(makeCrowdedSteps(seed), open);
+    const random = randomOf(seed, "crowd");
+    const crowd = () => Array.from({ length: CROWD }, () => random(2 ** 30));
+    const steps = makeSteps(seed).map((step, at) =>
+      at % 3 === 1 ? ({ kind: "kill", seeds: crowd() } as const) : step,
+    );
+    const result = await play(steps, open);
     const { broken } = result;
     expect(broken === null ? "" : describe(seed, broken.rule, result)).toBe("");
   }

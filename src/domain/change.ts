@@ -148,8 +148,7 @@ export type ChangedRecord = Pick<User, "id" | "version"> & Partial<Pick<Order, "
 
 /** @returns a bit for each field that differs, the lowest for the first of `writtenFields`; 0 if none does */
 export function changedFields<Fields extends object>(before: Fields, after: Fields): number {
-  const isSame = (name: keyof Fields) =>
-    before[name] === after[name] || Bun.deepEquals(before[name], after[name], true);
+  const isSame = (name: keyof Fields) => Bun.deepEquals(before[name], after[name], true);
   return writtenFields.reduce((bits, name, at) => bits | (isSame(name as never) ? 0 : 1 << at), 0);
 }
 

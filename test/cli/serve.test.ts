@@ -102,7 +102,9 @@ test.each([
   expect(await world.isFree()).toBe(false);
   using other = makeHarness();
   const outcome = await other.run("serve", "--port", port);
-  expect(outcome).toEqual(failed(`Cannot listen on 127.0.0.1:${port}: the port is in use`));
+  expect(outcome).toEqual(
+    failed(`Cannot listen on 127.0.0.1:${port}: the port is in use: PORT is another one`),
+  );
   expect(await other.isFree()).toBe(true);
   // Everything is closed before `stopped` is logged.
   const free = serving.printed(/"event":"stopped"/).then(() => world.isFree());

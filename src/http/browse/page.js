@@ -136,7 +136,7 @@ const filters = {
   sums: ["created_from", "created_to", "interval", "time_zone"],
 };
 const choices = {
-  sort: { "-id": "newest first", id: "oldest first" },
+  sort: { "-id": "highest id first", id: "lowest id first" },
   interval: { day: "days", month: "months" },
 };
 
@@ -235,7 +235,7 @@ function plot(currency, sums, [start, end]) {
     const words = `${new Date(from).toLocaleString()}: ${moneyOf(totals[index], currency)}`;
     return make("rect", place, make("title", {}, words));
   });
-  const label = `Totals in ${currency} without canceled orders, at most ${moneyOf(highest, currency)}`;
+  const label = `Totals in ${currency} without canceled orders. The highest is ${moneyOf(highest, currency)}`;
   const frame = { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label };
   return [make("p", {}, `${label}:`), make("svg", frame, drawn)];
 }

@@ -180,7 +180,6 @@ testIf(!skipTraced).each(restores.slice(0, isLong ? undefined : 2))(
 );
 
 const sync = { ARCHIVE_COMMIT: "sync" };
-const withoutArchive = { ARCHIVE_URL: "", ARCHIVE_COMMIT: "async" };
 const HAS_MORE =
   "ARCHIVE_URL: the archive has writes that this database does not have, e.g. because an older state of its files was put back: restore it with `user-api restore --from` and this ARCHIVE_URL, or choose another one\n";
 
@@ -229,23 +228,6 @@ test.each([
   const restored = await runBinary([...command.split(" "), "--database-url", path], environment);
   expect(restored).toMatchObject({ code: 0 });
   await serve(1);
-});
-
-test("a start with an archive begins with a new base when the database has more, or a backup was restored", async () => {
-  await using archived = await makeArchived(sync);
-  const { environment, serve, restore, at } = archived;
-  await serve(3);
-  await runBinary(["backup", at("backup.db")], environment);
-  await serve(3, withoutArchive);
-  await serve(1);
-  expect(await restore()).toHaveLength(7);
-  expect((await runBinary(["restore", at("backup.db")], environment)).code).toBe(0);
-  const begun = archived.start();
-  await urlOf(begun);
-  begun.kill("SIGKILL");
-  await begun.ended;
-  await serve(1);
-  expect(await restore()).toHaveLength(4);
 });
 
 test("a database is archived only to its own archive, neither to another one nor to an empty one", async () => {

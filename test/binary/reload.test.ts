@@ -1,7 +1,7 @@
-// The server reads a renewed certificate, also without SIGHUP, and keeps the previous one if the new files cannot be used.
+// The server reads a renewed certificate, and keeps the previous one if the new files cannot be used.
 import { expect } from "bun:test";
 import { once } from "node:events";
-import { copyFileSync, mkdirSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
+import { copyFileSync, writeFileSync } from "node:fs";
 import { connect, type TLSSocket } from "node:tls";
 import { newEmail } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
@@ -92,29 +92,6 @@ test("SIGHUP changes the certificate of new connections and completes requests i
   expect(await commonName(server)).toBe("renewed");
   expect(await server.stop("SIGTERM")).toBe(0);
   while (!writer.closed) await Bun.sleep(2);
-});
-
-test("a renewed certificate is loaded without a signal when a link leads to both files of it", async () => {
-  using directory = makeDirectory();
-  /** Replaces all files in one step, as Kubernetes does. */
-  function lead(to: string, certificate: string, key: string): void {
-    mkdirSync(directory.at(to));
-    copyFileSync(`${fixtures}/${certificate}.crt`, directory.at(`${to}/tls.crt`));
-    copyFileSync(`${fixtures}/${key}.key`, directory.at(`${to}/tls.key`));
-    symlinkSync(to, directory.at("new"));
-    renameSync(directory.at("new"), directory.at("data"));
-  }
-  lead("first", "localhost", "localhost");
-  for (const name of ["tls.crt", "tls.key"]) symlinkSync(`data/${name}`, directory.at(name));
-  const [tlsCert, tlsKey] = [directory.at("tls.crt"), directory.at("tls.key")];
-  await using server = await startServer({ TLS_CERT: tlsCert, TLS_KEY: tlsKey });
-
-  lead("second", "renewed", "localhost");
-  while (!/"certificate not reloaded".*its key/.test(server.output)) await Bun.sleep(20);
-  expect(await commonName(server)).toBe("localhost");
-  lead("third", "renewed", "renewed");
-  while (!server.output.includes('"certificate reloaded"')) await Bun.sleep(20);
-  expect(await commonName(server)).toBe("renewed");
 });
 
 /** On other systems, new connections are refused for some milliseconds. */

@@ -1,12 +1,10 @@
 // Two machines and a bucket: writes go on at the other machine, each is done once, and nothing acknowledged is lost.
 import { expect } from "bun:test";
-import { readdirSync, rmSync, symlinkSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { sendCall } from "../http/server.ts";
-import { makeDirectory } from "../support/directory.ts";
-import { binary, type Running, runBinary } from "../support/program.ts";
+import { type Running, runBinary } from "../support/program.ts";
 import { createUser, makePlace, stop, token, until, urlOf } from "./archived-place.ts";
-import { fillDisk, mountDisk } from "./disk.ts";
-import { failureOf, test, testIf } from "./on-binary.ts";
+import { failureOf, test } from "./on-binary.ts";
 
 const CLIENTS = 4;
 
@@ -114,24 +112,6 @@ function rolesOf(server: Running): string[] {
 async function feedOf(server: Running): Promise<string> {
   return (await get(await urlOf(server), "/changes?limit=1")).json.meta.feed;
 }
-
-const disk = binary === "" ? null : mountDisk(64 * 2 ** 20);
-
-testIf(disk !== null)("a primary with a full disk hands over, and follows", async () => {
-  await using pair = await makePair();
-  using place = disk ?? makeDirectory();
-  symlinkSync(place.path, pair.at("first"));
-  const { first, second, writing } = await startPair(pair);
-  const filler = place.at("filler");
-  fillDisk(filler);
-  await untilPrimary(second);
-  await writing.untilMore();
-  expect(await isPrimary(first)).toBeFalse();
-  await until(() => first.output().includes("its disk, which cannot be written"));
-  rmSync(filler);
-  await writing.end();
-  await expectAll(await untilFollowing(first, writing.acknowledged.size), writing.acknowledged);
-});
 
 test("a primary that was suspended acknowledges nothing more, and follows", async () => {
   await using pair = await makePair();

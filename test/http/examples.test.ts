@@ -1,9 +1,10 @@
 // Runs the clients of docs/examples with the programs of docs/clients.md, and the script of docs/personal-data.md, each behind
-// a network that loses, cuts, delays and doubles; and the commands of docs/checkout.md.
+// a network that loses, cuts, delays and doubles; and the commands of docs/checkout.md and docs/scope.md.
 import { expect, test } from "bun:test";
 import { makeDirectory } from "../support/directory.ts";
 import { startFlakyNetwork } from "../support/flaky-network.ts";
-import { runProgram } from "../support/program.ts";
+import { withStore } from "../support/open-store.ts";
+import { binary, runProgram } from "../support/program.ts";
 import {
   blocksOf,
   exampleOf,
@@ -13,7 +14,7 @@ import {
   startExample,
 } from "./examples.ts";
 import { newOrder, newUser } from "./make.ts";
-import { startServer, startSharedServer } from "./server.ts";
+import { againstBinary, startServer, startSharedServer } from "./server.ts";
 
 const server = await startSharedServer();
 const BASH = "Bash with curl and jq";
@@ -194,6 +195,38 @@ test.skipIf(!canRun([BASH]))("the commands of docs/checkout.md print what it sho
   const shown = await blocksOf("checkout.md", "text");
   expect({ stdout, stderr }).toEqual({ stdout: shown.join(""), stderr: "" });
 });
+
+test.skipIf(!againstBinary || !canRun([BASH]))(
+  "the commands of docs/scope.md do what the API has no request for",
+  async () => {
+    await using own = await startServer();
+    using directory = makeDirectory();
+    const joanna = await newUser(own, { name: "Joanna" });
+    await newUser(own);
+    const cup = { sku: "cup-01", quantity: 1, unit_price: 250 };
+    const tea = { sku: "tea-01", quantity: 2, unit_price: 1999 };
+    const fields = { items: [cup, tea], metadata: { gift: "yes" } };
+    const order = await newOrder(own, joanna.id, fields);
+    await withStore(own.database, ({ bulk }) => {
+      const october = "2026-10-31T23:59:59.999Z";
+      const old = { ...order, id: 7, created_at: october, updated_at: october };
+      return bulk.orders.import([old, { ...old, id: 8, status: "canceled" }]);
+    });
+    const blocks = (await blocksOf("scope.md", "sh")).join("");
+    const script = `set -e\nuser-api() { "${binary}" "$@"; }\n${blocks}`;
+    const env = { TOKEN: own.writeToken, DATABASE_URL: own.database };
+    const { code, stdout } = await (await startExample(directory, BASH, script, own.url, env))
+      .ended;
+    expect(code).toBe(0);
+    expect(stdout).toStartWith(`${JSON.stringify(joanna)}\n{\n  "EUR": 4248\n}\n`);
+    const { json: user } = await own.call("GET", `/users/${joanna.id}`);
+    expect(user.data.metadata).toEqual({ street: "1 High Street", city: "Leeds" });
+    const { data: orders } = (await own.call("GET", "/orders?sort=-id")).json;
+    const expected = { items: [tea], total: 3998, metadata: { gift: "yes", replaces: "1" } };
+    expect(orders[0]).toMatchObject({ ...expected, user_id: joanna.id, status: "pending" });
+    expect(orders.at(-1)).toMatchObject({ id: order.id, status: "canceled" });
+  },
+);
 
 test.skipIf(!canRun(["Python"]))("the examples in Python are written for Python 3.9", async () => {
   const parse = "import ast, sys\nast.parse(sys.argv[1], feature_version=(3, 9))";

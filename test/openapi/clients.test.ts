@@ -1,7 +1,7 @@
 // The types of the client of docs/clients.md, and `treaty<App>` of Eden. `make openapi-test` compiles this file:
 // `@ts-expect-error` is itself an error if the line below compiles.
 import { expect, test } from "bun:test";
-import type { App } from "../../src/http/app.ts";
+import { type App, openapiJson } from "../../src/http/app.ts";
 import { startSharedServer } from "../http/server.ts";
 import { type Client, expectRecords } from "./exercise.ts";
 import { enabled, expectCompiles, made, run, runTool } from "./made.ts";
@@ -159,6 +159,21 @@ test.skipIf(!enabled)(
       });
       expect(ran).toEqual({ code: 0, text: `${first}\n` });
     }
+  },
+  TIMEOUT_MS,
+);
+
+// openapi-typescript has the rules of Redocly, and applies them before it generates types.
+test.skipIf(!enabled).each<[linter: string, ...options: string[]]>([
+  ["spectral", "lint", "--ruleset", "spectral.yaml", "--fail-severity", "hint"],
+  ["openapi-typescript", "--output", made("linted.d.ts")],
+])(
+  "%s reports nothing, not even a hint, about the document",
+  async (...[linter, ...options]) => {
+    const file = made("linted.json");
+    await Bun.write(file, openapiJson("1.2.3"));
+    const { code, text } = await run([`node_modules/.bin/${linter}`, ...options, file]);
+    expect([code, /[⚠✘✖]/.test(text)], text).toEqual([0, false]);
   },
   TIMEOUT_MS,
 );

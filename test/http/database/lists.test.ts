@@ -4,7 +4,6 @@ import { links, newOrder, newUser } from "../make.ts";
 import { startSharedServer, type TestResponse } from "../server.ts";
 
 const server = await startSharedServer();
-const largest = "9007199254740991"; // 2^53 − 1
 /** By ascending id, like the lists: 60 users, of whom the first two have 53 and 2 orders. */
 const users: TestResponse["json"][] = [];
 for (let at = 0; at < 60; at += 1) users.push(await newUser(server));
@@ -47,17 +46,11 @@ test.each([
   }
 });
 
-test("GET /users returns the page, and links to others, at any offset and limit", async () => {
-  const meta = { total: 60, limit: 50, offset: 0 };
-  for (const same of ["", "?", "?sort=id"]) {
-    const { json } = await server.call("GET", `/users${same}`);
-    expect(json).toEqual({ data: users.slice(0, 50), error: null, meta });
-  }
+test("GET /users has links to others at an offset that is no multiple of the limit, or past the end", async () => {
   const at = (offset: number) => `/users?limit=5&offset=${offset}`;
   const page = await server.call("GET", "/users?limit=%35&&offset=3&");
   expect(page.json.data).toEqual(users.slice(3, 8));
   expect(links(page)).toEqual({ first: at(0), prev: at(0), next: at(8), last: at(55) });
-  const past = await server.call("GET", `/users?limit=5&offset=${largest}`);
-  expect(past.json).toMatchObject({ data: [], meta: { total: 60, offset: Number(largest) } });
+  const past = await server.call("GET", "/users?limit=5&offset=9007199254740991");
   expect(links(past)).toEqual({ first: at(0), prev: at(55), last: at(55) });
 });

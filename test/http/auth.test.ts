@@ -95,11 +95,6 @@ test.each([
   expectUnauthorised(await get(target), PLAIN);
 });
 
-test("http://x?/api/v1/users redirects as / does when there is no token", async () => {
-  const { status, headers, text } = await get("http://x?/api/v1/users");
-  expect([status, headers.get("location"), text]).toEqual([302, "/api/v1/docs", ""]);
-});
-
 test("Authorization is rejected when it is sent twice and one value is invalid", async () => {
   const twice = ["Authorization: Bearer garbage", `Authorization: Bearer ${valid}`];
   for (const headers of [twice, twice.toReversed()])

@@ -98,7 +98,7 @@ test.each([
   }
 });
 
-test.each(["/", "/api/v1/docs/"])(
+test.each(["/", "/api/v1/docs/", "http://x?/api/v1/users"])(
   "GET %s redirects to the reference, with and without a token, and is a 405 for other methods",
   async (path) => {
     for (const token of [null, server.writeToken, "x"]) {

@@ -82,6 +82,23 @@ test("a signal ends a server that waits for its archive, or restores from it, an
   expect(last.output()).not.toContain('"waiting for the archive"');
 });
 
+test("a storage is trusted when its certificate is in NODE_EXTRA_CA_CERTS", async () => {
+  const fixtures = `${import.meta.dir}/../fixtures`;
+  const [cert, key] = [`${fixtures}/localhost.crt`, `${fixtures}/localhost.key`];
+  await using server = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    tls: { cert: Bun.file(cert), key: Bun.file(key) },
+    fetch: () => new Response("<ListBucketResult></ListBucketResult>"),
+  });
+  const environment = {
+    ...{ ARCHIVE_URL: "s3://bucket", S3_ENDPOINT: `https://localhost:${server.port}` },
+    ...{ S3_ACCESS_KEY_ID: "id", S3_SECRET_ACCESS_KEY: "secret", NODE_EXTRA_CA_CERTS: cert },
+  };
+  const why = await failureOf(runBinary(["archive", "check"], environment));
+  expect(why).toBe("Cannot check s3://bucket: the archive is empty\n");
+});
+
 const primary = { STANDBY: "false", ARCHIVE_COMMIT: "async" };
 type Settings = Readonly<Record<string, string>>;
 

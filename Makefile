@@ -28,7 +28,7 @@ test: export TMPDIR := $(shell [ -w "$(memory)" ] && df -Pk $(memory) | awk 'NR 
 endif
 
 # Only CI runs these, or TEST_LONG=true make test: they take long, and what they test seldom changes.
-on-ci := {binary/{file-systems,hostile-files,hostile-servers,io-errors-of-commands,moving-in-again,permissions},http/follow-changes,postgres/recovery,replicas/pooler}.test.ts
+on-ci := {binary/{file-systems,hostile-files,hostile-servers,io-errors-of-commands,move-in,permissions},http/follow-changes,postgres/recovery,replicas/pooler}.test.ts
 ifneq ($(TEST_LONG),true)
 export NOT_RUN := test/$(on-ci)
 parallel += --path-ignore-patterns='$(NOT_RUN)'

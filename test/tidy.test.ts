@@ -58,6 +58,8 @@ const packagesOf: Record<string, RegExp> = {
   // Settings and object storage have secrets.
   "src/base/secret.ts": /^node:fs$/,
   "src/base/email.ts": /^node:url$/,
+  // The rules of a shop are JSON that only this command reads.
+  "src/cli/move-in/rules.ts": /^@sinclair\/typebox$/,
   "src/http/connections/tls.ts": /^node:(crypto|tls)$/,
   // Asks SQLite what it does not report: the error of a read of the WAL.
   "src/sqlite/file/errors.ts": /^bun:(ffi|sqlite)$/,
@@ -210,7 +212,7 @@ const references: readonly {
       /(?<![\w./:…<>-])(?:[\w.*-]+\/)*[\w*-][\w.*-]*\.(?:ts|js|sh|sql|css|html|svg|service|toml|lua|ya?ml|json)\b(?!\()/g,
     exists: (name) =>
       // Files that a reader creates with the examples.
-      /^(user-api\.d\.ts|(user|orders|old|new|page|response|woo-orders|ids|totals|id|copy\/users\/1)\.json)$/.test(
+      /^(user-api\.d\.ts|(user|orders|old|new|page|response|rules|ids|totals|id|copy\/users\/1)\.json)$/.test(
         name,
       ) ||
       // A client may refer to a checkout next to it, and to a file in its own directory.

@@ -14,6 +14,8 @@ import { fileFormats, importSchemas } from "./files/file-format.ts";
 import { checkHealth } from "./health.ts";
 import { importTable } from "./import.ts";
 import { migrateStore } from "./migrate.ts";
+import { moveIn } from "./move-in/move-in.ts";
+import { printRules, shopNames } from "./move-in/rules.ts";
 import { printDocument } from "./openapi.ts";
 import { erasePerson, exportPerson } from "./person.ts";
 import { checkArchive, listArchive, promoteArchive, restoreBackup } from "./restore.ts";
@@ -54,6 +56,12 @@ const person = new Argument("<email>", "email of the user, in any spelling, or t
 const required = (flag: string, description: string) =>
   new Option(flag, description).makeOptionMandatory();
 const json = { "--json": "print the result as JSON, in one line" };
+
+const moveInFlags = {
+  "--rules <file>": "rules of this shop as JSON: see move-in rules",
+  "--rejects <directory>": "directory for a file of the rejected orders, with the reasons",
+  "--dry-run": "read and check everything without changing the database",
+};
 
 const commands: Commands = {
   serve: {
@@ -182,6 +190,42 @@ const commands: Commands = {
       "zcat users.ndjson.gz | user-api import users",
     ],
     run: importTable,
+  },
+  "move-in": {
+    description: "bring the users and orders of a shop, as often as needed until the switch",
+    examples: ["user-api move-in woocommerce orders.json", "user-api move-in rules shopify"],
+    commands: {
+      woocommerce: {
+        description: "bring those of a WooCommerce shop",
+        arguments: [
+          new Argument("<source...>", "URL of the shop, or files of its orders, as JSON or NDJSON"),
+        ],
+        flags: {
+          "--key-file <file>": "of a URL: two lines, key and secret, with read access",
+          "--save <file>": "of a URL: new file for the orders; the same command continues it",
+          ...moveInFlags,
+        },
+        examples: [
+          "user-api move-in woocommerce https://shop.example.com --key-file key --save orders.ndjson",
+          "user-api move-in woocommerce orders.ndjson --rules rules.json --rejects rejected",
+        ],
+        run: (system, sources, options) => moveIn("woocommerce", system, sources, options),
+      },
+      shopify: {
+        description: "bring those of a Shopify shop",
+        arguments: [new Argument("<file...>", "its exports of orders, as CSV")],
+        flags: moveInFlags,
+        examples: ["user-api move-in shopify orders_export_*.csv --dry-run"],
+        run: (system, files, options) => moveIn("shopify", system, files, options),
+      },
+      rules: {
+        description: "print the rules of a move, to change them for --rules",
+        arguments: [new Argument("<shop>", "shop of the rules").choices(shopNames)],
+        settings: [],
+        examples: ["user-api move-in rules woocommerce >rules.json"],
+        run: printRules,
+      },
+    },
   },
   person: {
     description: "hand out or erase what is stored about a person",

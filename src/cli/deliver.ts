@@ -1,26 +1,18 @@
 /** Webhooks: follows the changes of a server, and sends each one to a receiver until it accepts it. */
 import { existsSync } from "node:fs";
-import { AppError, connectionProblem, fail, systemCode } from "../base/error.ts";
-import { exchange } from "../base/exchange.ts";
+import { AppError, fail } from "../base/error.ts";
 import { readSecretFile } from "../base/secret.ts";
 import { resolveLinks } from "../base/trusted-path.ts";
 import type { Change, Feed } from "../domain/change.ts";
 import { readChangeId } from "./changes.ts";
-import { formatCount } from "./count-text.ts";
+import { type Bounds, createRetries, readUrl, SAFE, send } from "./system/request.ts";
 import { type CommandSystem, stopSignal } from "./system/system.ts";
 import { readKeys, signedMessage } from "./webhook.ts";
 
-/** The first pause after a failure, and the longest one. Each is twice as long as the one before. */
-const [PAUSE_MS, MAX_PAUSE_MS] = [1000, 300_000];
-/** Between two messages about one failure. Also the longest pause that a response can ask for. */
-const HOUR_MS = 3_600_000;
+/** The server waits for 50 s; a page has at most 4 MiB. */
+const ofServer: Bounds = { timeoutMs: 90_000, maxBytes: 8 * 2 ** 20, final: [401, 403, 410] };
+const ofReceiver: Bounds = { timeoutMs: 30_000, maxBytes: 0, final: [410] };
 
-/** `final` are statuses that another attempt would not change. The server waits for 50 s; a page has at most 4 MiB. */
-const ofServer = { timeoutMs: 90_000, maxBytes: 8 * 2 ** 20, final: [401, 403, 410] };
-const ofReceiver: typeof ofServer = { timeoutMs: 30_000, maxBytes: 0, final: [410] };
-
-const LOOPBACK = /^http:\/\/(?:localhost|127(?:\.\d+){3}|\[::1\])[:/]/;
-const SAFE = new RegExp(`^https:|${LOOPBACK.source}`);
 const POSITION = /^[A-Za-z0-9]{1,64}-\d{1,15}$/;
 
 /** As given on the command line. */
@@ -41,47 +33,6 @@ function readPosition(path: string): Position {
   return { feed, last: Number(last) };
 }
 
-/** No message repeats the URL, because it can contain a secret. @throws {AppError} usage */
-function readUrl(flag: string, text: string, pattern: RegExp, expected: string): URL {
-  const url = URL.parse(text);
-  if (url !== null && `${url.username}${url.password}` === "" && pattern.test(url.href)) return url;
-  return fail("usage", `Invalid ${flag}: must be https://…${expected}, without a user`);
-}
-
-/**
- * @param task follows `Cannot` in messages
- * @returns the body
- * @throws {AppError} operator after a final status, otherwise unavailable, with `Retry-After` as the cause
- */
-async function send(
-  task: string,
-  url: URL,
-  init: BunFetchRequestInit,
-  { timeoutMs, maxBytes, final }: typeof ofServer,
-  { clock }: CommandSystem,
-  stop?: AbortSignal,
-): Promise<string> {
-  const abort = new AbortController();
-  const timeout = new AppError("unavailable", `no response in ${timeoutMs / 1000} s`);
-  using _timer = clock.every(timeoutMs, () => abort.abort(timeout));
-  const signal = AbortSignal.any([abort.signal, stop ?? abort.signal]);
-  // What is sent to this machine stays on it, whatever HTTP_PROXY says.
-  const direct = LOOPBACK.test(url.href) ? ({ proxy: false } as const) : {};
-  const exchanged = exchange(url, { ...init, ...direct, signal }, maxBytes);
-  const { response, content } = await exchanged.catch((error) => {
-    // The message of an error of `fetch` can have the URL.
-    const code = connectionProblem(error) ?? systemCode(error);
-    fail("unavailable", `Cannot ${task}: ${error instanceof AppError ? error.message : code}`);
-  });
-  const text = content.toString();
-  const { ok, status, headers } = response;
-  if (ok) return text;
-  const [, reason = ""] = /"error":"([\w ,.:-]+)/.exec(text) ?? [];
-  const message = `Cannot ${task}: status ${status} ${reason}`.trim();
-  const cause = headers.get("retry-after");
-  throw new AppError(final.includes(status) ? "operator" : "unavailable", message, { cause });
-}
-
 /** @param after `null` for any first change. @throws {AppError} unavailable, also if a change is missing */
 function parsePage(text: string, after: number | null) {
   try {
@@ -90,29 +41,6 @@ function parsePage(text: string, after: number | null) {
     if (POSITION.test(idOf(meta)) && data.every(isNext)) return { meta, changes: data };
   } catch {}
   fail("unavailable", "Cannot read the changes: the response is not a page of the next ones");
-}
-
-function createRetries({ clock, stderr }: CommandSystem, stop: AbortSignal) {
-  let [failures, reported, reportedMs] = [0, "", 0];
-  return {
-    end(): void {
-      if (failures > 0) stderr(`Continued after ${formatCount(failures, "failure")}\n`);
-      [failures, reported] = [0, ""];
-    },
-    /** @param advice tells one failure from another */
-    async pause({ message, cause }: AppError, advice: string): Promise<void> {
-      const nowMs = clock.monotonicMs();
-      if (advice !== reported || nowMs - reportedMs >= HOUR_MS) {
-        stderr(`${message}; ${advice}\n`);
-        [reported, reportedMs] = [advice, nowMs];
-      }
-      const after = `${cause ?? ""}`;
-      const askedMs = Number(after) * 1000 || Date.parse(after) - clock.nowMs() || 0;
-      const growingMs = Math.min(PAUSE_MS * 2 ** failures, MAX_PAUSE_MS);
-      failures += 1;
-      await clock.sleep(Math.max(growingMs, Math.min(askedMs, HOUR_MS)), stop);
-    },
-  };
 }
 
 /** @throws {AppError} usage; operator or unavailable if it cannot begin, or no further change can be delivered */

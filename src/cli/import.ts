@@ -20,9 +20,10 @@ import {
   TEXT_FIELD,
 } from "./files/file-format.ts";
 import { readNdjson } from "./files/ndjson.ts";
+import { createRejections } from "./files/rejections.ts";
 import { type CommandSystem, type OutputStream, withStore } from "./system/system.ts";
 
-/** Unknown fields that are listed, and reasons of rejections, each with its first record. Others are only counted. */
+/** Unknown fields that are listed. */
 const MAX_LISTED = 20;
 
 /** Maximum records per transaction: the writes of a running server wait for it. */
@@ -61,35 +62,25 @@ function describeFailure(error: unknown, { path, dryRun }: ImportJob, counts: Im
 
 function createReport(rejects: OutputStream | null) {
   const counts: ImportCounts = { created: 0, updated: 0, erased: 0, unchanged: 0, rejected: 0 };
-  /** By the reason without its numbers: `user 7` and `user 8` are one. */
-  const reasons = new Map<string, { readonly first: string; others: number }>();
+  const rejections = createRejections();
   const skipped = new Set<string>();
   const add: OnResult = (entry, result) => {
     counts[result.outcome] += 1;
     if (result.outcome !== "rejected") return;
-    const message = `line ${entry.line}: ${result.reason}`;
-    const kind = result.reason.replaceAll(/\d+/g, "0");
-    const known = reasons.get(kind);
-    if (known !== undefined) known.others += 1;
-    else if (reasons.size < MAX_LISTED) reasons.set(kind, { first: message, others: 0 });
+    const line = `line ${entry.line}`;
+    rejections.add(line, result.reason);
     if (counts.rejected === 1) rejects?.write(entry.header);
-    rejects?.write(entry.withError(message));
+    rejects?.write(entry.withError(`${line}: ${result.reason}`));
   };
   function skip(field: string): void {
     if (skipped.size <= MAX_LISTED) skipped.add(field);
   }
-  function print(system: CommandSystem): void {
-    let unlisted = counts.rejected;
-    const lines = [...reasons.values()].map(({ first, others }) => {
-      unlisted -= 1 + others;
-      return others === 0 ? first : `${first} (and ${formatNumber(others)} more like it)`;
-    });
-    if (unlisted > 0) lines.push(`… and ${formatNumber(unlisted)} more`);
-    if (skipped.size > 0) {
-      const listed = [...skipped].slice(0, MAX_LISTED).join(", ");
-      lines.push(`Skipped unknown fields: ${listed}${skipped.size > MAX_LISTED ? " …" : ""}`);
-    }
-    for (const line of lines) system.stderr(`${escapeInvisible(line)}\n`);
+  function print({ stderr }: CommandSystem): void {
+    stderr(rejections.text());
+    if (skipped.size === 0) return;
+    const listed = [...skipped].slice(0, MAX_LISTED).join(", ");
+    const more = skipped.size > MAX_LISTED ? " …" : "";
+    stderr(`${escapeInvisible(`Skipped unknown fields: ${listed}${more}`)}\n`);
   }
   return { counts, add, skip, print };
 }

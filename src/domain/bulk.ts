@@ -9,6 +9,11 @@ export type ImportResult =
 export interface ImportOptions {
   readonly update?: boolean;
   readonly dryRun?: boolean;
+  /**
+   * Items of the same quantities and prices, in any order, keep what is stored. Otherwise an order with another name of a
+   * product is rejected.
+   */
+  readonly keepItems?: boolean;
   /** What earlier batches of the same file were. By default, there are none. */
   readonly run?: ImportRun;
   /** Of the records, in the file. By default from 1. */

@@ -44,6 +44,7 @@ interface Batch {
   readonly run: ImportRun;
   readonly time: string;
   readonly update: boolean;
+  readonly keepItems: boolean;
   readonly created: Map<number, ImportedRow>;
   readonly updated: Map<number, { readonly before: ImportedRow; readonly after: ImportedRow }>;
   /** The ids of these records by their keys; 0 for a key that no record has any more. */
@@ -161,10 +162,10 @@ function freeKeys(batch: Batch): void {
   for (const name of [...given.values()].flat()) ids.set(name, 0);
 }
 
-function importOne(batch: Batch, record: Record, met: Met): ImportResult {
+function importOne(batch: Batch, given: Record, met: Met): ImportResult {
   const { rules, stored, run, update } = batch;
-  const known = recognize(batch, record);
-  for (const name of [...rules.keysOf(record), ["id", record.id], ["record", known?.id]]) {
+  const known = recognize(batch, given);
+  for (const name of [...rules.keysOf(given), ["id", given.id], ["record", known?.id]]) {
     const reason = run.contested.get(name.join(" "));
     if (reason !== undefined) return rejected(reason);
   }
@@ -177,6 +178,7 @@ function importOne(batch: Batch, record: Record, met: Met): ImportResult {
   const before = known === null ? null : stored.get(known.id);
   if (update && before !== null && rules.isErased(before, stored.emailOf))
     return { outcome: "erased" };
+  const record = before !== null && batch.keepItems ? rules.keepItems(before, given) : given;
   const user = rules.namedUserOf(record);
   const isKey = typeof user === "object" && user !== null;
   const userId = isKey ? stored.userIdOf(user) : user;
@@ -265,10 +267,10 @@ export function createPlanner<Row extends ImportedRow, Import extends object>(
     stored: StoredRecords<Row>,
     options: ImportOptions = {},
   ): ImportPlan<Row> => {
-    const { update = false, dryRun = false, run = createImportRun() } = options;
+    const { update = false, dryRun = false, keepItems = false, run = createImportRun() } = options;
     const { lines = records.map((_, at) => at + 1) } = options;
     if (run.batch.lines !== lines) for (const [id, met] of run.batch.met) run.met.set(id, met);
-    const given = { rules, stored, run, update, time: timestamp() };
+    const given = { rules, stored, run, update, keepItems, time: timestamp() };
     const lastId = Math.max(stored.lastId, run.lastId);
     for (;;) {
       const contested = run.contested.size;

@@ -89,6 +89,8 @@ export interface ImportRules<Row, Import> {
   contentOf(row: Row, record: Import): object;
   /** Takes the fields that the imported record has. @throws {AppError} if they cannot change like this */
   merge(stored: Row, record: Import, userId: number | null): Row;
+  /** @returns the record with the items that are stored, if their quantities and prices are the same */
+  keepItems(stored: Row, record: Import): Import;
   /** Whether the user, or the one of the order, was erased. Then no import updates the record. */
   isErased(row: Row, emailOf: StoredRecords<Row>["emailOf"]): boolean;
 }
@@ -127,6 +129,7 @@ export const userImport: ImportRules<User, UserImport> = {
     ...(record.created_at !== undefined && { created_at }),
   }),
   merge: (stored, record) => ({ ...stored, ...userFields({ ...stored, ...record }) }),
+  keepItems: (_, user) => user,
   isErased: ({ email }) => isErasedEmail(email),
 };
 
@@ -192,6 +195,11 @@ export function createOrderParser(): (value: unknown) => OrderImport {
   };
 }
 
+function amountsOf(items: Order["items"]): string {
+  const amounts = items.map(({ quantity, unit_price }) => `${quantity} ${unit_price}`);
+  return amounts.sort().join();
+}
+
 export const orderImport: ImportRules<Order, OrderImport> = {
   table: "orders",
   schema: Order,
@@ -225,6 +233,9 @@ export const orderImport: ImportRules<Order, OrderImport> = {
     const { created_at = stored.created_at, currency, items } = record;
     requireAllowedChange(stored, { ...changed, created_at, currency, items });
     return changed;
+  },
+  keepItems({ items }, order) {
+    return amountsOf(items) === amountsOf(order.items) ? { ...order, items } : order;
   },
   isErased: ({ user_id }, emailOf) => isErasedEmail(emailOf(user_id) ?? ""),
 };

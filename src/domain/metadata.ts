@@ -3,7 +3,7 @@ import { failField } from "../base/error.ts";
 import { Nullable, noExtraFields, Text } from "../base/schema.ts";
 import { describeConstraint } from "../base/validator.ts";
 
-const MAX_METADATA_KEYS = 50;
+export const MAX_METADATA_KEYS = 50;
 /** 1 to 40 characters. The pattern spells out surrogate pairs, so that it works with and without the flag `u`. */
 const metadataKey = Type.String({
   pattern: "^(?:[^\\u0000\\ud800-\\udfff]|[\\ud800-\\udbff][\\udc00-\\udfff]){1,40}$",

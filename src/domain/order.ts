@@ -157,7 +157,7 @@ function requireRefund({ refunded: min, total: max }: Order, refunded: number): 
   throw new AppError("invalid_refund", message, { allowed: { min, max } });
 }
 
-function leadsTo(from: OrderStatus, to: OrderStatus): boolean {
+export function leadsTo(from: OrderStatus, to: OrderStatus): boolean {
   return transitions[from].some((next) => next === to || leadsTo(next, to));
 }
 

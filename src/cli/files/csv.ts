@@ -98,8 +98,7 @@ function createRowReader(
   names: readonly string[],
   table: RecordTable,
   onUnknown: OnUnknown | null,
-  delimiter: string,
-  start: string,
+  { delimiter, start }: CsvRow,
 ) {
   const columns = readColumns(names, table, onUnknown);
   const join = (cells: readonly string[]) =>
@@ -107,28 +106,31 @@ function createRowReader(
   const others = (cells: readonly string[]) =>
     cells.filter((_, index) => columns[index]?.field !== ERROR_FIELD);
   const header = `${start}${join([ERROR_FIELD, ...others(names)])}`;
-  return (cells: readonly string[], lastLine: number): RawRecord => {
-    const text = cells.join();
-    return {
-      header,
-      line: lastLine - (text.split(/\r\n?|\n/).length - 1),
-      size: text.length,
-      parse: () => readCells(columns, cells),
-      withError: (message) => join([message, ...others(cells)]),
-    };
-  };
+  return ({ cells, line, size }: CsvRow): RawRecord => ({
+    header,
+    line,
+    size,
+    parse: () => readCells(columns, cells),
+    withError: (message) => join([message, ...others(cells)]),
+  });
+}
+
+export interface CsvRow {
+  readonly cells: readonly string[];
+  /** On which it begins, from 1. */
+  readonly line: number;
+  /** In characters. */
+  readonly size: number;
+  readonly delimiter: string;
+  /** What precedes the header. */
+  readonly start: string;
 }
 
 /**
- * A record with an invalid cell fails when it is parsed.
- * @throws {AppError} validation_failed if the header or the quotes are wrong, and the rest cannot be read
+ * Rows of empty cells are skipped.
+ * @throws {AppError} validation_failed if the quotes are wrong, and the rest cannot be read
  */
-export async function* readCsv(
-  input: AsyncIterable<Uint8Array>,
-  table: RecordTable,
-  onUnknown: OnUnknown | null,
-): AsyncGenerator<RawRecord> {
-  const chunks = decodeText(input);
+export async function* readRows(chunks: AsyncGenerator<string>): AsyncGenerator<CsvRow> {
   let text = "";
   for (let isEnough = false; !isEnough; ) {
     const { value = "", done = false } = await chunks.next();
@@ -161,17 +163,33 @@ export async function* readCsv(
   });
   // The loop below throws all errors.
   pipeline(readAll(), parser, () => {});
-  let read: ReturnType<typeof createRowReader> | null = null;
   try {
-    for await (const row of parser) {
-      if (read === null) read = createRowReader(row.record, table, onUnknown, delimiter, start);
-      else yield read(row.record, row.info.lines);
+    for await (const { record: cells, info } of parser) {
+      const row = cells.join();
+      const line = info.lines - (row.split(/\r\n?|\n/).length - 1);
+      yield { cells, line, size: row.length, delimiter, start };
     }
   } catch (error) {
     if (!(error instanceof CsvError)) throw error;
     const advice = 'enclose a cell that has quotes in quotes, and write " within it as ""';
     const problem = `the record at line ${lastLine + 1} is not valid CSV, or has more than ${MAX_RECORD_BYTES} bytes`;
     fail("validation_failed", `${problem}: ${advice}`);
+  }
+}
+
+/**
+ * A record with an invalid cell fails when it is parsed.
+ * @throws {AppError} validation_failed if the header or the quotes are wrong, and the rest cannot be read
+ */
+export async function* readCsv(
+  input: AsyncIterable<Uint8Array>,
+  table: RecordTable,
+  onUnknown: OnUnknown | null,
+): AsyncGenerator<RawRecord> {
+  let read: ReturnType<typeof createRowReader> | null = null;
+  for await (const row of readRows(decodeText(input))) {
+    if (read === null) read = createRowReader(row.cells, table, onUnknown, row);
+    else yield read(row);
   }
 }
 

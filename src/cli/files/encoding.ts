@@ -10,9 +10,27 @@ function linesBeforeInvalid(chunk: Uint8Array): number {
   return text.slice(0, Math.max(0, text.indexOf("\ufffd"))).split("\n").length - 1;
 }
 
+/** What spreadsheets of Windows write as CSV. Any bytes are text in the second one. */
+export type Encoding = "utf-8" | "windows-1252";
+
+export async function encodingOf(input: AsyncIterable<Uint8Array>): Promise<Encoding> {
+  const utf8 = new TextDecoder("utf-8", { fatal: true });
+  try {
+    for await (const chunk of input) utf8.decode(chunk, { stream: true });
+    utf8.decode();
+    return "utf-8";
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    return "windows-1252";
+  }
+}
+
 /** A byte order mark stays for spreadsheets. @throws {AppError} validation_failed, with the line, if it is not UTF-8 */
-export async function* decodeText(input: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
-  const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+export async function* decodeText(
+  input: AsyncIterable<Uint8Array>,
+  encoding: Encoding = "utf-8",
+): AsyncGenerator<string> {
+  const decoder = new TextDecoder(encoding, { fatal: true, ignoreBOM: true });
   let line = 1;
   let chunk: Uint8Array = new Uint8Array();
   try {
@@ -22,12 +40,12 @@ export async function* decodeText(input: AsyncIterable<Uint8Array>): AsyncGenera
           "validation_failed",
           "it is a spreadsheet or another ZIP archive: save it as CSV UTF-8",
         );
-      const text = utf8.decode(chunk, { stream: true });
+      const text = decoder.decode(chunk, { stream: true });
       yield text;
       for (let at = text.indexOf("\n"); at !== -1; at = text.indexOf("\n", at + 1)) line += 1;
     }
     chunk = new Uint8Array();
-    utf8.decode();
+    decoder.decode();
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
     line += linesBeforeInvalid(chunk);

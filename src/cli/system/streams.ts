@@ -21,7 +21,11 @@ const STDIN = 0;
 
 const CHUNK_BYTES = 2 ** 18;
 
-function withFileErrors<Result>(verb: "read" | "write", name: string, work: () => Result): Result {
+export function withFileErrors<Result>(
+  verb: "read" | "write",
+  name: string,
+  work: () => Result,
+): Result {
   try {
     return work();
   } catch (error) {

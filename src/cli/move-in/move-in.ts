@@ -1,0 +1,66 @@
+/** Moves a shop in, as often as one likes until the switch. */
+import { statSync } from "node:fs";
+import { dirname, resolve } from "node:path";
+import { databaseFiles } from "../../base/database-url.ts";
+import { fail } from "../../base/error.ts";
+import { type CommandSystem, withStore } from "../system/system.ts";
+import { bring } from "./bring.ts";
+import { type SaveOptions, saveOrders } from "./read-shop.ts";
+import { createReport } from "./report.ts";
+import { readRules, type ShopName } from "./rules.ts";
+import { findHere, scan } from "./scan.ts";
+import { readShopify } from "./shopify.ts";
+import { openSpool } from "./spool.ts";
+import { readWooCommerce } from "./woocommerce.ts";
+
+const readers = { woocommerce: readWooCommerce, shopify: readShopify };
+
+interface MoveInOptions extends SaveOptions {
+  readonly rules?: string;
+  readonly rejects?: string;
+  readonly dryRun?: boolean;
+}
+
+/** A server may be running. @throws {AppError} operator if an order is rejected, or differs afterwards */
+export async function moveIn(
+  shop: ShopName,
+  system: CommandSystem,
+  sources: readonly string[],
+  options: MoveInOptions,
+): Promise<void> {
+  const { dryRun = false } = options;
+  const rules = readRules(shop, options.rules);
+  using report = createReport(system, options.rejects);
+  const { counts } = report;
+  const paths: string[] = [];
+  for (const source of sources) {
+    const isUrl = shop === "woocommerce" && /^https?:/.test(source);
+    const path = isUrl ? await saveOrders(source, options, system, report) : source;
+    // A pipe can be read only once.
+    if (statSync(path, { throwIfNoEntry: false })?.isFile() !== true)
+      fail("operator", `Cannot read ${path}: it must be a regular file`);
+    paths.push(path);
+  }
+  const [database] = databaseFiles(system.config.databaseUrl);
+  const { TMPDIR: temporary = "/tmp" } = system.environment;
+  const directory = database === undefined ? temporary : dirname(resolve(database));
+  const use = dryRun ? ({ mode: "read" } as const) : { create: true };
+  const { differences, table } = await withStore(system, use, async (store) => {
+    using spool = openSpool(directory);
+    const entries = await scan(readers[shop](paths, system.openInput, rules, spool), spool, report);
+    if (entries.length + counts.rejected + counts.ignored === 0)
+      fail("operator", "There are no orders");
+    await findHere(entries, store, report);
+    return await bring(entries, { store, rules, spool, report, dryRun });
+  });
+  if (!dryRun) system.stdout(`${differences.join("")}${table.text()}`);
+  report.finish();
+  const names = ["updated", "unchanged", "erased", "rejected", "ignored"] as const;
+  const others = names.map((name) => `${counts[name].toLocaleString("en")} ${name}`).join(", ");
+  const [orders, users] = [counts.created, counts.users].map((count) => count.toLocaleString("en"));
+  const did = `${dryRun ? "Would move in" : "Moved in"} ${orders} orders (${others}) and ${users} users`;
+  const { length } = differences;
+  const message = length === 0 ? did : `${did}; ${length.toLocaleString("en")} orders differ`;
+  if (length + counts.rejected > 0) fail("operator", message);
+  system.stderr(`${message}\n`);
+}

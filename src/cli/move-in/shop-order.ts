@@ -1,0 +1,149 @@
+/** An order of a shop, as it is brought here. */
+import { emailKey, isEmail } from "../../base/email.ts";
+import { AppError, fail, failField, messageOf } from "../../base/error.ts";
+import { MAX_METADATA_KEYS } from "../../domain/metadata.ts";
+import type { Order } from "../../domain/order.ts";
+import type { Rules } from "./rules.ts";
+import { cut, formatAmount, isRounded, minorUnits } from "./values.ts";
+
+/** Whose order it is. Two orders with one key have one user. */
+interface Buyer {
+  /** `account 55`, `email ann@example.com`, `phone 49301234`, or `order 727` for somebody who says nothing. */
+  readonly key: string;
+  readonly email: string;
+  readonly name: string;
+  /** Whether the rules say that it is somebody else, who has another email and name. */
+  readonly isSame: boolean;
+}
+
+/** The total is what the shop says: the items add up to it. */
+export type ShopRecord = Pick<
+  Order,
+  "currency" | "items" | "total" | "refunded" | "status" | "metadata" | "created_at"
+> & { readonly reference: string };
+
+export interface ShopOrder {
+  /** That of the shop; empty if a spreadsheet has rounded it. */
+  readonly id: string;
+  /** The file that has the newest one decides; empty if the shop does not say. */
+  readonly modified: string;
+  readonly buyer: Buyer;
+  readonly record: ShopRecord;
+}
+
+/** An order in a file. */
+export interface Found {
+  /** The line is that on which it begins, from 1, and the number what the shop calls it. */
+  readonly place: { readonly file: string; readonly line: number; readonly number: string };
+  /** As it is in the file, for the file of rejected orders. */
+  readonly original: unknown;
+  /** @returns `null` for what is no order. @throws {AppError} validation_failed */
+  convert(): ShopOrder | null;
+}
+
+/** What an earlier run has written into metadata: other keys are those of this service's users. */
+export const OWN_KEY: RegExp =
+  /^(?:(?:shop|billing|shipping)_.*|customer_note|payment_method|transaction_id|phone|notes|note_attributes|tags)$/;
+
+interface Line {
+  readonly sku: string;
+  /** The SKU stands for one that is empty. */
+  readonly name: string;
+  readonly quantity: number;
+  amount: number;
+}
+
+/** What a shop says. */
+interface Given
+  extends Pick<ShopOrder, "id" | "modified">,
+    Record<"number" | "status" | "currency" | "created", string>,
+    Record<"account" | "email" | "phone" | "name", string>,
+    // The taxes are those that no line has.
+    Record<"total" | "refunded" | "taxes", number> {
+  readonly lines: Line[];
+  /** Metadata by key, of which the empty ones are left out. */
+  readonly texts: Iterable<readonly [key: string, text: string]>;
+}
+
+/** @returns the code here, and amounts of this currency in its minor unit */
+export function moneyOf(code: string, { currencies }: Rules) {
+  const { currency, factor } = currencies[code] ?? { currency: code, factor: 1 };
+  const amountOf = (field: string, text: string) => minorUnits(field, text, currency) * factor;
+  return { currency, amountOf };
+}
+
+/** An amount that is no multiple of its quantity becomes one item, such as `3 × Green tea`. */
+function toItem({ sku, name, quantity, amount }: Line): Order["items"][number] {
+  const code = cut(sku, 64);
+  const isWhole = Number.isInteger(quantity) && quantity >= 1 && quantity <= 1_000_000;
+  if (isWhole && amount % quantity === 0)
+    return { sku: code, name: cut(name, 200) || code, quantity, unit_price: amount / quantity };
+  const text = cut(`${quantity} × ${cut(name, 200) || code}`, 200);
+  return { sku: code, name: text, quantity: 1, unit_price: amount };
+}
+
+/** The items add up to the total of the order. What is more than rounding becomes an item. */
+function itemsOf({ lines, total, taxes }: Given): Order["items"] {
+  const rest = lines.reduce((left, { amount }) => left - amount, total);
+  const [largest] = lines.toSorted((one, other) => other.amount - one.amount);
+  const add = (sku: string, name: string) => lines.push({ sku, name, quantity: 1, amount: rest });
+  if (largest !== undefined && Math.abs(rest) <= lines.length && largest.amount + rest >= 0)
+    largest.amount += rest;
+  else if (rest === taxes) add("tax", "Taxes");
+  else add("other", rest < 0 ? "Gift card or discount" : "Other");
+  return lines.map(toItem);
+}
+
+function buyerOf(given: Given, { same }: Rules): Buyer {
+  const { id, number, account, name, phone } = given;
+  const text = given.email.replaceAll(/\s/g, "");
+  const email = text.length <= 254 && isEmail(text) ? text : "";
+  const digits = isRounded(phone) ? "" : phone.replace(/^00/, "").replaceAll(/\D/g, "");
+  // Not what people type who have none.
+  const isPhone = /^(?!(\d)\1*$)\d{7,15}$/.test(digits);
+  const other = same[account] ?? same[email && emailKey(email)];
+  const buyer = { email, name, isSame: other !== undefined };
+  if (other?.includes("@")) return { ...buyer, key: `email ${emailKey(other)}`, email: other };
+  if (other || account) return { ...buyer, key: `account ${other ?? account}` };
+  if (email !== "") return { ...buyer, key: `email ${emailKey(email)}` };
+  return { ...buyer, key: isPhone ? `phone ${digits}` : `order ${id || number}` };
+}
+/** A refund above the total is a loss of the shop, which no order can have. @throws {AppError} validation_failed */
+export function shopOrder(rules: Rules, given: Given): ShopOrder {
+  const { id, modified, total, currency, created, number, texts, status: name } = given;
+  const refunded = Math.min(given.refunded, total);
+  const above = given.refunded > total ? formatAmount(given.refunded - total, currency) : "";
+  const { [name]: status } = rules.statuses;
+  if (status === undefined)
+    return failField("status", "not_allowed", `"${name}" is not in the rule statuses`);
+  const buyer = buyerOf(given, rules);
+  const own = { ["shop_id"]: id, ["shop_status"]: name, ["shop_person"]: buyer.key };
+  const pairs = [...Object.entries(own), ["shop_refund_above_total", above] as const, ...texts]
+    .map(([key, text]) => [cut(key, 40), cut(text, 500)] as const)
+    .filter(([key, text]) => key && text);
+  const metadata = Object.fromEntries(pairs.slice(0, MAX_METADATA_KEYS));
+  const [reference, items] = [rules.prefix + number, itemsOf(given)];
+  const amounts = { currency, items, total, refunded };
+  const record = { ...amounts, reference, status, metadata, created_at: created };
+  return { id, modified, buyer, record };
+}
+
+/** @returns what is wrong with the input, in a sentence. @throws any other error */
+export function problemOf(error: unknown): string {
+  if (!(error instanceof AppError && error.code === "validation_failed")) throw error;
+  return messageOf(error).replace("Validation failed: ", "");
+}
+
+export type OpenInput = (path: string) => AsyncIterable<Uint8Array>;
+
+/** @throws {AppError} operator, which names the file, instead of validation_failed */
+export async function* inFile<Part>(
+  path: string,
+  parts: AsyncIterable<Part>,
+): AsyncGenerator<Part> {
+  try {
+    yield* parts;
+  } catch (error) {
+    fail("operator", `Cannot read ${path}: ${problemOf(error)}`);
+  }
+}

@@ -38,7 +38,7 @@ export async function moveIn(
     const path = isUrl ? await saveOrders(source, options, system, report) : source;
     // A pipe can be read only once.
     if (statSync(path, { throwIfNoEntry: false })?.isFile() !== true)
-      fail("operator", `Cannot read ${path}: it must be a regular file`);
+      fail("operator", `Cannot read ${path}: there is no regular file of this name`);
     paths.push(path);
   }
   const [database] = databaseFiles(system.config.databaseUrl);

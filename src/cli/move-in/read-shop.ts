@@ -74,7 +74,8 @@ export async function saveOrders(
   const key = readSecretFile("--key-file", keyFile, /^ck_\w+\r?\ncs_\w+$/, expected);
   const complete = "it exists, and is complete. Use it as a source, or another name";
   if (existsSync(save)) fail("operator", `Cannot write ${save}: ${complete}`);
-  const path = `${save}.partial`;
+  // Of this shop: another one would be continued after its last id.
+  const path = `${save}.${shop.hostname}.partial`;
   const authorization = `Basic ${btoa(key.replace(/\r?\n/, ":"))}`;
   const retries = createRetries(system);
   let [count, last, size] = [0, 0, MAX_PAGE];
@@ -117,6 +118,8 @@ export async function saveOrders(
     }
     back = 1;
     const added = page.filter(({ id }) => id > last);
+    if (added.length === 0 && offset > count)
+      fail("operator", "Cannot read the orders: the shop returns the same ones for every offset");
     // Only the last order itself.
     if (added.length === 0 && page.length < 2) break;
     append(added);

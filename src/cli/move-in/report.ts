@@ -2,6 +2,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { createRejections } from "../files/rejections.ts";
+import { withFileErrors } from "../system/streams.ts";
 import type { CommandSystem, OutputStream } from "../system/system.ts";
 import type { Found } from "./shop-order.ts";
 import { formatAmount } from "./values.ts";
@@ -16,7 +17,8 @@ export function createReport(system: CommandSystem, directory: string | undefine
   let rejects: OutputStream | null = null;
   function open(): OutputStream | null {
     if (directory === undefined) return null;
-    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    const options = { recursive: true, mode: 0o700 } as const;
+    withFileErrors("write", directory, () => mkdirSync(directory, options));
     const time = system.now().toISOString().replaceAll(/\W/g, "");
     const path = join(directory, `rejected-${time}.ndjson`);
     return system.openOutput(path, false, system.config.databaseUrl);

@@ -81,6 +81,7 @@ const isOther = (id: string, other: string) => id !== "" && other !== "" && id !
 /** @returns the newest version of each order, in the order of their times. @throws {AppError} operator if two have one reference */
 export async function scan(found: AsyncIterable<Found>, spool: Spool, report: Report) {
   const entries = new Map<string, Entry>();
+  const references = new Map<string, string>();
   let count = 0;
   for await (const { place, original, convert } of found) {
     count += 1;
@@ -97,6 +98,9 @@ export async function scan(found: AsyncIterable<Found>, spool: Spool, report: Re
       const known = entries.get(reference);
       if (known && (isOther(known.id, order.id) || known.created_at !== created_at))
         failTwoShops(entry, describe(known));
+      const number = order.id === "" ? reference : references.getOrInsert(order.id, reference);
+      if (number !== reference)
+        fail("operator", `The order ${describe(entry)} has the numbers ${number} and ${reference}`);
       if (known === undefined || known.modified <= order.modified) entries.set(reference, entry);
     } catch (error) {
       report.reject(place, problemOf(error), original);
@@ -112,7 +116,8 @@ export async function findHere(entries: readonly Entry[], store: Store, report: 
     for (const [entry, order] of batch) {
       if (order === undefined) continue;
       const { shop_id: id = "", shop_person: person } = order.metadata;
-      if (isOther(id, entry.id)) failTwoShops(entry, `${id} as order ${order.id}`);
+      const isUnlike = entry.id === "" && id !== "" && order.created_at !== entry.created_at;
+      if (isUnlike || isOther(id, entry.id)) failTwoShops(entry, `${id} as order ${order.id}`);
       const isOfBuyer = person === undefined ? null : person === entry.buyer.key;
       entry.here = { userId: order.user_id, isOfBuyer };
     }

@@ -95,9 +95,11 @@ function itemsOf({ lines, total, taxes }: Given): Order["items"] {
 }
 
 function buyerOf(given: Given, { same }: Rules): Buyer {
-  const { id, number, account, name, phone } = given;
+  const { number, account, name, phone } = given;
   const text = given.email.replaceAll(/\s/g, "");
-  const email = text.length <= 254 && isEmail(text) ? text : "";
+  const isOwn = text.length <= 254 && text.isWellFormed() && isEmail(text);
+  // Anybody can type the placeholder of somebody else.
+  const email = isOwn && !/\.invalid$/i.test(text) ? text : "";
   const digits = isRounded(phone) ? "" : phone.replace(/^00/, "").replaceAll(/\D/g, "");
   // Not what people type who have none.
   const isPhone = /^(?!(\d)\1*$)\d{7,15}$/.test(digits);
@@ -106,7 +108,7 @@ function buyerOf(given: Given, { same }: Rules): Buyer {
   if (other?.includes("@")) return { ...buyer, key: `email ${emailKey(other)}`, email: other };
   if (other || account) return { ...buyer, key: `account ${other ?? account}` };
   if (email !== "") return { ...buyer, key: `email ${emailKey(email)}` };
-  return { ...buyer, key: isPhone ? `phone ${digits}` : `order ${id || number}` };
+  return { ...buyer, key: isPhone ? `phone ${digits}` : `order ${number}` };
 }
 /** A refund above the total is a loss of the shop, which no order can have. @throws {AppError} validation_failed */
 export function shopOrder(rules: Rules, given: Given): ShopOrder {

@@ -17,7 +17,10 @@ import {
 import type { Place, Spool } from "./spool.ts";
 import { isRounded, timeOf } from "./values.ts";
 
-const REQUIRED = ["Name", "Created at", "Currency", "Total", "Lineitem quantity", "Lineitem name"];
+const REQUIRED = [
+  ...["Name", "Email", "Financial Status", "Created at", "Currency", "Total"],
+  ...["Lineitem quantity", "Lineitem name"],
+];
 
 /** Text by column. Empty cells are left out. */
 type Cells = Readonly<Record<string, string>>;
@@ -166,7 +169,9 @@ export async function* readShopify(
   }
   for (const [number, parts] of orders) {
     const groups = parts.map(({ rows }) => rows.map((row) => spool.read<Row>(row)));
-    const ids = new Set(groups.flatMap((rows) => totalIn(rows)?.cells["Id"] ?? []));
+    // A spreadsheet rounds ids, so that those of two shops are the same.
+    const idOf = ({ cells }: Row) => at(cells, isRounded(at(cells, "Id")) ? "Created at" : "Id");
+    const ids = new Set(groups.flatMap((rows) => totalIn(rows) ?? []).map(idOf));
     const rows = groups.at(-1) ?? [];
     const { line = 0 } = totalIn(rows) ?? rows[0] ?? {};
     const place = { file: parts.at(-1)?.file ?? "", line, number };

@@ -37,6 +37,7 @@ function convert(order: Members, rules: Rules): ShopOrder | null {
   const id = text("id");
   if (id === "" || !Array.isArray(order["line_items"]))
     return failField("order", "format", "must have id and line_items, as in the REST API");
+  if (text("total") === "") failField("total", "required", "is required");
   const { currency, amountOf } = moneyOf(text("currency"), rules);
   const amountIn = (members: Members, name: string) => amountOf(name, textIn(members, name));
   // The amount of a line is what was paid for it: after discounts, with taxes.
@@ -81,7 +82,8 @@ export async function* readWooCommerce(
     for await (const { line, text } of inFile(file, readJsonOrders(openInput(file)))) {
       const order = parseOrder(text);
       const number = textIn(order ?? {}, "number") || textIn(order ?? {}, "id");
-      const damaged = "must be a JSON object: the file is damaged or cut here";
+      const damaged =
+        "must be a JSON object of the REST API: the file is damaged, cut, or another one";
       yield {
         place: { file, line, number },
         original: order ?? text,

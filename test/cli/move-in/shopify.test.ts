@@ -89,7 +89,7 @@ test.each([
 });
 
 test.each([
-  ["is no export of orders", "email,name\na@b.cd,Ann\n", "header lacks the columns Name, Created"],
+  ["is no export of orders", "email,name\na@b.cd,Ann\n", "header lacks the columns Name, Email"],
   ["is a spreadsheet", "PK\x03\x04", "it is a spreadsheet or another ZIP archive"],
   ["ends in quotes", text.replace("Ann", '"Ann'), "is not valid CSV"],
 ])("move-in names a file that %s, and brings nothing", async (_, file, reason) => {
@@ -132,4 +132,15 @@ test("move-in keeps the id of an order in the shop when a spreadsheet has rounde
   expect([code, stderr]).toEqual([0, expect.stringContaining("0 orders (0 updated, 2 unchanged")]);
   const [{ metadata } = { metadata: {} }] = (await recordsOf(world)).orders;
   expect(metadata).toMatchObject({ shop_id: "5000000000001" });
+});
+
+test("move-in stops at two shops whose ids a spreadsheet has rounded, in one run and in two", async () => {
+  using world = makeHarness();
+  const rounded = { ...first, Id: "5.12346E+12" };
+  const a = csv([rounded, cup]);
+  const b = csv([{ ...rounded, "Created at": "2025-03-05 10:00:00 +0100" }, cup]);
+  const stopped = failure("have the reference #1");
+  expect(await moveIn(world, "shopify", { a, b })).toMatchObject(stopped);
+  expect((await moveIn(world, "shopify", { a: csv([first, cup]) })).code).toBe(0);
+  expect(await moveIn(world, "shopify", { b })).toMatchObject(stopped);
 });

@@ -62,7 +62,7 @@ test("move-in saves all pages of a shop in a file that only its owner can read, 
   expect(stdout).toMatch(/^EUR +paid +7 +7 +70\.00 +70\.00/m);
   expect([shop.saved(), statSync(shop.save).mode & 0o777]).toEqual([ids, 0o600]);
   expect(new Set(shop.requests)).toEqual(new Set(["/wp-json/wc/v3/orders id asc"]));
-  expect(existsSync(`${shop.save}.partial`)).toBe(false);
+  expect(existsSync(`${shop.save}.127.0.0.1.partial`)).toBe(false);
   expect(await shop.run()).toMatchObject(failure("orders.ndjson: it exists, and is complete"));
 });
 
@@ -76,6 +76,11 @@ test("move-in skips no order when others are deleted or come back meanwhile", as
   });
   expect((await shop.run()).code).toBe(0);
   expect(shop.saved()).toEqual(ids);
+});
+
+test("move-in ends when the shop returns the same page for every offset", async () => {
+  await using shop = openShop(({ orders }) => Response.json(orders.slice(0, 3)));
+  expect(await shop.run()).toMatchObject(failure("returns the same ones for every offset"));
 });
 
 test("move-in repeats what fails with longer pauses and smaller pages, and continues later where it was interrupted", async () => {
@@ -93,7 +98,7 @@ test("move-in repeats what fails with longer pauses and smaller pages, and conti
   expect(shop.pauses.filter((ms) => ms > 100)).toHaveLength(6);
   expect(Math.max(...shop.pauses)).toBe(32_000);
   expect(shop.sizes.slice(0, 7)).toEqual([100, 100, 100, 50, 25, 12, 10]);
-  const partial = `${shop.save}.partial`;
+  const partial = `${shop.save}.127.0.0.1.partial`;
   writeFileSync(partial, readFileSync(partial, "utf8").slice(0, -20));
   isBroken = false;
   shop.requests.length = 0;

@@ -129,6 +129,13 @@ test("move-in brings neither orders nor users of drafts and trash", async () => 
   expect(stderr).toContain("3 ignored");
 });
 
+test("move-in takes no placeholder, and no email that is too long, for the email of a person", async () => {
+  const typed = ["", "guest-1@no-email.invalid", `${"a".repeat(250)}@b.example`];
+  const { code, owners } = await moved(typed.map((email, at) => wooOrder(1 + at, { email })));
+  const guests = [1, 2, 3].map((id) => [`${id}`, `guest-${id}@no-email.invalid`]);
+  expect([code, owners]).toEqual([0, Object.fromEntries(guests)]);
+});
+
 test("move-in counts an order that several files have once, and takes the newest", async () => {
   using world = makeHarness();
   const version = (status: string, hour: string) =>
@@ -146,8 +153,8 @@ const lines = ndjson([wooOrder(1), wooOrder(2)]);
 
 test.each([
   ["an array", array, 2, ""],
-  ["an array that is cut in an order", array.slice(0, -10), 1, "the file is damaged or cut here"],
-  ["an array that is cut between two", `[${pretty[0]},\n`, 1, "the file is damaged or cut"],
+  ["an array that is cut in an order", array.slice(0, -10), 1, "the file is damaged, cut"],
+  ["an array that is cut between two", `[${pretty[0]},\n`, 1, "the file is damaged, cut"],
   ["a line that is cut", lines.slice(0, -9), 1, "line 2, order : order must be a JSON object"],
   ["a line that is no order", `5\n${lines}`, 2, "line 1, order : order must be a JSON object"],
   ["an order that is too large", `[${"{".padEnd(5 * 2 ** 20)}}]`, 0, "line 1 has more than 4 MiB"],
@@ -183,7 +190,7 @@ test("move-in brings the other orders of two shops with a prefix, and stops with
   const { owners, users } = await recordsOf(world);
   expect(owners).toEqual({
     ...{ 1001: "guest1@people.example", 9: "guest-9@no-email.invalid", "b-3": "bob@b.example" },
-    ...{ "b-1001": "bob@b.example", "b-9": "guest-b-12@no-email.invalid" },
+    ...{ "b-1001": "bob@b.example", "b-9": "guest-b-9@no-email.invalid" },
   });
   expect(users.flatMap(({ reference }) => reference ?? []).sort()).toEqual(["5", "b-5"]);
   // An account of another shop can have the same email, and stays another user.
@@ -198,8 +205,11 @@ test("move-in stops when the orders of two shops have equal ids, and names a fil
   const files = { a: ndjson([wooOrder(1)]), b: ndjson([other]) };
   const twice = failure("Two orders have the reference 1:");
   expect(await moveIn(world, "woocommerce", files)).toMatchObject(twice);
+  const renumbered = { a: files.a, b: ndjson([wooOrder(1, { number: "WC-1" })]) };
+  const numbers = failure("has the numbers 1 and WC-1");
+  expect(await moveIn(world, "woocommerce", renumbered)).toMatchObject(numbers);
   const missing = await world.run("move-in", "woocommerce", world.at("a"), world.at("c"));
-  expect(missing).toMatchObject(failure("/c: it must be a regular file"));
+  expect(missing).toMatchObject(failure("/c: there is no regular file of this name"));
 });
 
 test("move-in shows its progress on a terminal", async () => {

@@ -1,10 +1,10 @@
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { basename, extname, join } from "node:path";
+import { formatCounts } from "../base/count-text.ts";
 import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
 import { isTimeInName, timeInName } from "../base/time-in-name.ts";
 import { invalidValue } from "../domain/config.ts";
 import type { BackupSummary } from "../domain/store.ts";
-import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, type JsonOption, printResult, stopSignal } from "./system/system.ts";
 
 function megabytes(bytes: number): string {

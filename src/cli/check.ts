@@ -1,6 +1,6 @@
+import { formatCount } from "../base/count-text.ts";
 import { redactPassword } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
-import { formatCount } from "./count-text.ts";
 import { type CommandSystem, type JsonOption, printResult, withStore } from "./system/system.ts";
 
 /** A server may be running. @throws {AppError} operator if the database has problems, which are printed */

@@ -1,7 +1,7 @@
+import { formatCounts } from "../base/count-text.ts";
 import { redactPassword } from "../base/database-url.ts";
 import { readUrl } from "../domain/config.ts";
 import { copyRows } from "../domain/copy.ts";
-import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, stopSignal, withStore } from "./system/system.ts";
 
 /** Copies the whole database into an empty one. A server may be running. */

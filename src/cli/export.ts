@@ -1,5 +1,6 @@
 import { statSync } from "node:fs";
 import { CHECKSUM_SUFFIX, formatChecksum } from "../base/checksum.ts";
+import { formatCount } from "../base/count-text.ts";
 import { AppError, fail } from "../base/error.ts";
 import { yieldToEventLoop } from "../base/event-loop.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
@@ -9,7 +10,6 @@ import { ALWAYS_FITTING, type Page, type PageQuery, type Sort } from "../domain/
 import type { RecordTable } from "../domain/record.ts";
 import type { Store } from "../domain/store.ts";
 import { User } from "../domain/user.ts";
-import { formatCount } from "./count-text.ts";
 import { csvFormatter } from "./files/csv.ts";
 import { type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
 import { formatNdjson } from "./files/ndjson.ts";

@@ -1,4 +1,5 @@
 import { verifyFile } from "../base/checksum.ts";
+import { formatCount, formatNumber } from "../base/count-text.ts";
 import { AppError, fail, failField, messageOf } from "../base/error.ts";
 import { hasMember } from "../base/json.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
@@ -8,7 +9,6 @@ import { createOrderParser, createUserParser } from "../domain/import-rules.ts";
 import { createImportRun } from "../domain/import-run.ts";
 import type { RecordTable } from "../domain/record.ts";
 import type { Store } from "../domain/store.ts";
-import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./files/csv.ts";
 import {
   ERROR_FIELD,

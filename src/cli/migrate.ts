@@ -1,7 +1,7 @@
+import { formatCount } from "../base/count-text.ts";
 import { redactPassword } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
 import type { DistributeStore } from "../domain/store.ts";
-import { formatCount } from "./count-text.ts";
 import { type CommandSystem, withStore } from "./system/system.ts";
 
 async function distributeStore(

@@ -1,3 +1,4 @@
+import { formatCount } from "../base/count-text.ts";
 import { fail } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
 import type { Change } from "../domain/change.ts";
@@ -5,7 +6,6 @@ import { type Order, patchOrder } from "../domain/order.ts";
 import type { RecordTable } from "../domain/record.ts";
 import type { Store } from "../domain/store.ts";
 import { eraseUser, type User } from "../domain/user.ts";
-import { formatCount } from "./count-text.ts";
 import { readRecords } from "./export.ts";
 import { type CommandSystem, withStore } from "./system/system.ts";
 

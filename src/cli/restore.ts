@@ -1,9 +1,9 @@
+import { formatCounts } from "../base/count-text.ts";
 import { fail } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
 import { readTime, readUrl } from "../domain/config.ts";
 import type { RestoreOptions } from "../domain/store.ts";
 import { describeResult, describeWarnings } from "./backup.ts";
-import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, type JsonOption, printResult } from "./system/system.ts";
 
 export interface RestoreFlags {

@@ -86,7 +86,7 @@ const runs = [
 
 // One after the other: each has all orders in memory.
 test.skipIf(binary === "").each(runs)(
-  "move-in brings a shop of %s three times to the cent on %s, with nobody twice and nothing back",
+  "move-in of a shop of %s matches to the cent after three runs on %s, and duplicates and reverts nothing",
   async (shop, database) => {
     using directory = makeDirectory();
     const isPostgres = database === "PostgreSQL" && cluster !== null;

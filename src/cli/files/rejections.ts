@@ -1,3 +1,4 @@
+import { formatNumber } from "../../base/count-text.ts";
 import { escapeInvisible } from "../../base/readable-text.ts";
 
 /** Reasons that are listed. Others are only counted. */
@@ -23,9 +24,9 @@ export function createRejections() {
       let unlisted = count;
       const lines = [...reasons.values()].map(({ first, others }) => {
         unlisted -= 1 + others;
-        return others === 0 ? first : `${first} (and ${others.toLocaleString("en")} more like it)`;
+        return others === 0 ? first : `${first} (and ${formatNumber(others)} more like it)`;
       });
-      if (unlisted > 0) lines.push(`… and ${unlisted.toLocaleString("en")} more`);
+      if (unlisted > 0) lines.push(`… and ${formatNumber(unlisted)} more`);
       return lines.map((line) => `${escapeInvisible(line)}\n`).join("");
     },
   };

@@ -1,6 +1,7 @@
 /** Moves a shop in, as often as one likes until the switch. */
 import { statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
+import { formatNumber } from "../../base/count-text.ts";
 import { databaseFiles } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
 import { type CommandSystem, withStore } from "../system/system.ts";
@@ -56,11 +57,11 @@ export async function moveIn(
   if (!dryRun) system.stdout(`${differences.join("")}${table.text()}`);
   report.finish();
   const names = ["updated", "unchanged", "erased", "rejected", "ignored"] as const;
-  const others = names.map((name) => `${counts[name].toLocaleString("en")} ${name}`).join(", ");
-  const [orders, users] = [counts.created, counts.users].map((count) => count.toLocaleString("en"));
+  const others = names.map((name) => `${formatNumber(counts[name])} ${name}`).join(", ");
+  const [orders, users] = [counts.created, counts.users].map(formatNumber);
   const did = `${dryRun ? "Would move in" : "Moved in"} ${orders} orders (${others}) and ${users} users`;
   const { length } = differences;
-  const message = length === 0 ? did : `${did}; ${length.toLocaleString("en")} orders differ`;
+  const message = length === 0 ? did : `${did}; ${formatNumber(length)} orders differ`;
   if (length + counts.rejected > 0) fail("operator", message);
   system.stderr(`${message}\n`);
 }

@@ -51,7 +51,7 @@ export const needsUser = ({ here }: Entry): boolean => here === null || here.isO
 function groupByPerson(entries: readonly Entry[], { prefix }: Rules): Map<string, Person> {
   const people = new Map<string, Person>();
   const own = entries.filter(({ buyer }) => !buyer.isSame);
-  // Who has an order under this key has the email and the name.
+  // The person's own orders come last, so that their email and name count.
   for (const entry of [...entries.filter(({ buyer }) => buyer.isSame), ...own]) {
     const { key, email, name } = entry.buyer;
     const account = /^account (.+)/.exec(key)?.[1];
@@ -77,7 +77,7 @@ function placeholderOf({ key, reference }: Person, { prefix }: Rules): string {
 
 /**
  * An account of two shops has other emails in one file than in another one, or than here from an earlier run.
- * @param user who has no order of this shop; `null` if there is none
+ * @param user the stored one, if none of its orders is among these; otherwise `null`
  * @throws {AppError} operator
  */
 async function requireOneShop(person: Person, user: User | null, { store }: Move): Promise<void> {

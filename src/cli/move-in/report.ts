@@ -1,6 +1,7 @@
 /** What a move prints: progress, reasons of rejections, differences, and the table. */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { formatNumber } from "../../base/count-text.ts";
 import { createRejections } from "../files/rejections.ts";
 import { withFileErrors } from "../system/streams.ts";
 import type { CommandSystem, OutputStream } from "../system/system.ts";
@@ -34,7 +35,7 @@ export function createReport(system: CommandSystem, directory: string | undefine
     },
     progress(verb: string, count: number, isEnd = false): void {
       if (!system.stdoutIsTerminal || (count % 500 !== 0 && !isEnd)) return;
-      system.stderr(`\r${verb} ${count.toLocaleString("en")} orders\u001b[K${isEnd ? "\n" : ""}`);
+      system.stderr(`\r${verb} ${formatNumber(count)} orders\u001b[K${isEnd ? "\n" : ""}`);
     },
     finish(): void {
       system.stderr(rejections.text());

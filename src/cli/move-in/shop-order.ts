@@ -12,7 +12,7 @@ interface Buyer {
   readonly key: string;
   readonly email: string;
   readonly name: string;
-  /** Whether the rules say that it is somebody else, who has another email and name. */
+  /** Whether a rule maps the buyer to another person, whose own email and name count. */
   readonly isSame: boolean;
 }
 
@@ -110,6 +110,7 @@ function buyerOf(given: Given, { same }: Rules): Buyer {
   if (email !== "") return { ...buyer, key: `email ${emailKey(email)}` };
   return { ...buyer, key: isPhone ? `phone ${digits}` : `order ${number}` };
 }
+
 /** A refund above the total is a loss of the shop, which no order can have. @throws {AppError} validation_failed */
 export function shopOrder(rules: Rules, given: Given): ShopOrder {
   const { id, modified, total, currency, created, number, texts, status: name } = given;

@@ -1,4 +1,6 @@
 /** Requests of commands to other servers. */
+
+import { formatCount } from "../../base/count-text.ts";
 import { AppError, connectionProblem, fail, systemCode } from "../../base/error.ts";
 import { exchange } from "../../base/exchange.ts";
 import type { CommandSystem } from "./system.ts";
@@ -65,7 +67,7 @@ export function createRetries({ clock, stderr }: CommandSystem, stop?: AbortSign
   let [failures, reported, reportedMs] = [0, "", 0];
   return {
     end(): void {
-      if (failures > 0) stderr(`Continued after ${failures} failure${failures === 1 ? "" : "s"}\n`);
+      if (failures > 0) stderr(`Continued after ${formatCount(failures, "failure")}\n`);
       [failures, reported] = [0, ""];
     },
     /** @param advice tells one failure from another */

@@ -13,7 +13,7 @@ const NO_STANDBY = "no standby whose disk can be written has announced itself";
 const LACKS =
   "the archive lacks acknowledged writes, which `user-api archive promote` would give up";
 
-/** Ends the own log, so that a standby takes over at once. @returns false if there was a write after that number */
+/** Ends the log of this server, so that a standby takes over at once. @returns false if there was a write after that number */
 async function handOver(archive: Archiving, number: number, reason: string): Promise<boolean> {
   const { writer, writes, storage, problems, commit, machine, log } = archive;
   if (writer === null || writer.heartbeat.standby()?.canWrite !== true)

@@ -37,16 +37,16 @@ export function formatAmount(amount: number, currency: string): string {
 }
 
 /** Those that WordPress writes, and letters that old shops have. */
-const ENTITIES: Readonly<Record<string, string>> = Object.fromEntries(
+const ENTITIES: ReadonlyMap<string, string> = new Map(
   "amp& lt< gt> quot\" apos' nbsp\u{a0} ndash– mdash— hellip… lsquo‘ rsquo’ ldquo“ rdquo” laquo« raquo» euro€ pound£ copy© reg® trade™ auml\u00e4 ouml\u00f6 uuml\u00fc Auml\u00c4 Ouml\u00d6 Uuml\u00dc szlig\u00df agrave\u00e0 eacute\u00e9 egrave\u00e8 ccedil\u00e7 ntilde\u00f1"
     .split(" ")
-    .map((pair) => [pair.slice(0, -1), pair.slice(-1)]),
+    .map((pair) => [pair.slice(0, -1), pair.slice(-1)] as const),
 );
 
 /** Decodes once: what a person wrote as `&amp;` stays. An entity that is not known stays as well. */
 export function decodeEntities(text: string): string {
   return text.replaceAll(/&(?:#(\d{1,7})|#x([\da-f]{1,6})|(\w+));/gi, (entity, ten, hex, name) => {
-    if (name !== undefined) return ENTITIES[name] ?? entity;
+    if (name !== undefined) return ENTITIES.get(name) ?? entity;
     const code = Number.parseInt(ten ?? hex, ten === undefined ? 16 : 10);
     return code <= 0x10ffff ? String.fromCodePoint(code) : entity;
   });

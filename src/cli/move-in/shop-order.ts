@@ -117,7 +117,7 @@ export function shopOrder(rules: Rules, given: Given): ShopOrder {
   const refunded = Math.min(given.refunded, total);
   const above = given.refunded > total ? formatAmount(given.refunded - total, currency) : "";
   const { [name]: status } = rules.statuses;
-  if (status === undefined)
+  if (status === undefined || !Object.hasOwn(rules.statuses, name))
     return failField("status", "not_allowed", `"${name}" is not in the rule statuses`);
   const buyer = buyerOf(given, rules);
   const own = { ["shop_id"]: id, ["shop_status"]: name, ["shop_person"]: buyer.key };

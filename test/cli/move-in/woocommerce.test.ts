@@ -124,6 +124,12 @@ test("move-in makes a user of each account, email, phone number and of each orde
   expect(users.flatMap(({ reference }) => reference ?? []).sort()).toEqual(["55", "56", "57"]);
 });
 
+test("move-in rejects a status with the name of a member of objects", async () => {
+  const { orders, ...outcome } = await moved([wooOrder(1, { status: "constructor" })]);
+  expect(outcome).toMatchObject(failure('"constructor" is not in the rule statuses'));
+  expect(orders).toEqual([]);
+});
+
 test("move-in brings neither orders nor users of drafts and trash", async () => {
   const drafts = ["checkout-draft", "auto-draft", "trash"].map((status, at) =>
     wooOrder(2 + at, { status }),

@@ -64,7 +64,7 @@ const packagesOf: Record<string, RegExp> = {
   // Asks SQLite what it does not report: the error of a read of the WAL.
   "src/sqlite/file/errors.ts": /^bun:(ffi|sqlite)$/,
   // Lowers the priority of its thread.
-  "src/sqlite/tables/sums.worker.ts": /^node:os$/,
+  "src/sqlite/tables/sums.worker.ts": /^bun:ffi$/,
   // Bounds the size of what it expands, which Bun's own function does not.
   "src/sqlite/archive/format.ts": /^node:zlib$/,
   // Its timers end with a signal, which those of Bun do not.

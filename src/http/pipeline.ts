@@ -64,8 +64,8 @@ async function handleUnmatched(services: Services, call: UncheckedCall): Promise
 
 function handleRoute(services: Services, call: UncheckedCall, route: Route): Handled {
   // Before its token is looked up.
-  if (services.config.standby && route.definition.scopes) requireRecent(services.store);
-  const token = route.definition.public ? null : identify(services, call);
+  if (services.config.standby && route.scopes) requireRecent(services.store);
+  const token = route.public ? null : identify(services, call);
   // Not `andThen`: JavaScriptCore could not inline a call that all routes share.
   return token instanceof Promise
     ? token.then((found) => authorize(services, call, route, found))
@@ -80,7 +80,7 @@ function authorize(
 ): Handled {
   admit(services, call, token);
   if (token !== null) {
-    if (route.definition.scopes) requireScopes(token, route.definition.scopes);
+    if (route.scopes) requireScopes(token, route.scopes);
     services.requireWithinRate(token.hash);
   }
   return isWrite(call.request.method) ? write(services, call, route) : read(services, call, route);
@@ -98,7 +98,7 @@ function yieldToOthers(services: Services, call: UncheckedCall): Promise<void> |
 
 function read(services: Services, call: UncheckedCall, route: Route): Handled {
   const body = andThen(yieldToOthers(services, call), () => callHandler(services, call, route));
-  if (!services.config.standby || !route.definition.scopes) return body;
+  if (!services.config.standby || !route.scopes) return body;
   return andThen(body, (made) => {
     // That of what was read (RFC 9111 §5.1).
     const seconds = requireRecent(services.store);
@@ -116,12 +116,12 @@ async function write(services: Services, call: UncheckedCall, route: Route): Pro
   else call.incoming.assign(client);
   const turn = yieldToOthers(services, call);
   if (turn !== null) await turn;
-  if (route.definition.body) call.body = await readBody(request, call.incoming.bytes);
+  if (route.body) call.body = await readBody(request, call.incoming.bytes);
   return await callHandler(services, call, route);
 }
 
 function callHandler(services: Services, call: UncheckedCall, route: Route) {
-  const { params, query, body } = route.definition;
+  const { params, query, body } = route;
   requireFieldsOfMethod(call.request);
   call.params = params?.parse(call.params);
   call.query = query.parse(call.request.url);

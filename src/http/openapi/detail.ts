@@ -17,7 +17,8 @@ interface SuccessResponse {
   readonly example?: unknown;
 }
 
-export interface Detail {
+/** An operation of the OpenAPI document. */
+interface Documented {
   readonly operationId: string;
   readonly summary: string;
   readonly description: string;
@@ -28,7 +29,7 @@ export interface Detail {
   readonly errors?: readonly ErrorCode[];
 }
 
-export interface RouteDefinition {
+interface Checks {
   /** By default, a route needs a token. */
   readonly public?: true;
   /** What the token must have, if it needs more than to be valid. */
@@ -38,11 +39,12 @@ export interface RouteDefinition {
   readonly query?: InputSchema<unknown>;
   /** By default, the request body is ignored. */
   readonly body?: InputSchema<unknown>;
-  /** A route without it is not in the OpenAPI document. */
-  readonly detail?: Detail;
 }
 
-export interface RouteEntry<Defined = { readonly definition: RouteDefinition }> {
+/** A route without a response is not in the OpenAPI document. */
+export type RouteDefinition = Checks & (Documented | { readonly response?: undefined });
+
+export interface RouteEntry<Defined = RouteDefinition> {
   readonly method: string;
   readonly path: string;
   readonly hooks: {
@@ -52,7 +54,7 @@ export interface RouteEntry<Defined = { readonly definition: RouteDefinition }> 
 }
 
 export function isPublic({ hooks }: RouteEntry): boolean {
-  return hooks.defined.definition.public === true;
+  return hooks.defined.public === true;
 }
 
 /** The errors of all routes; and of those that need a token, scopes, or have a body. */

@@ -11,7 +11,7 @@ import {
   ref,
   withCommonHeaders,
 } from "./components.ts";
-import { commonErrors, type Detail, isPublic, type RouteEntry } from "./detail.ts";
+import { commonErrors, isPublic, type RouteEntry } from "./detail.ts";
 
 const description = `
 Users and their orders, as JSON over HTTP.
@@ -143,8 +143,8 @@ function createOperation(components: Components) {
   function errorResponses(route: RouteEntry, errors: readonly ErrorCode[]): JsonSchema {
     const all: ErrorCode[] = [...commonErrors.all];
     if (!isPublic(route)) all.push(...commonErrors.token);
-    if (route.hooks.defined.definition.scopes) all.push(...commonErrors.scopes);
-    if (route.hooks.defined.definition.body) all.push(...commonErrors.body);
+    if (route.hooks.defined.scopes) all.push(...commonErrors.scopes);
+    if (route.hooks.defined.body) all.push(...commonErrors.body);
     const byStatus = Map.groupBy([...all, ...errors], (code) => errorKinds[code].status);
     const entries = [...byStatus].map(([status, codes]) => {
       const name = codes.join("_or_");
@@ -154,10 +154,11 @@ function createOperation(components: Components) {
     return Object.fromEntries(entries);
   }
 
-  return (route: RouteEntry, detail: Detail): JsonSchema => {
+  return (route: RouteEntry): JsonSchema | null => {
     const { method, hooks } = route;
-    const { scopes, params, query, body } = hooks.defined.definition;
-    const { response, errors = [], example, ...texts } = detail;
+    if (hooks.defined.response === undefined) return null;
+    const { scopes, params, query, body, response, errors = [], example } = hooks.defined;
+    const { operationId, summary, description } = hooks.defined;
     const { status = 200, type = JSON_TYPE } = response;
     const media = body && { schema: schemaOf(body.schema, "request"), example };
     const takesKey = errors.includes("idempotency_key_reused");
@@ -171,7 +172,7 @@ function createOperation(components: Components) {
     const canBeUnchanged = method === "GET" && errors.includes("version_mismatch");
     return {
       tags: hooks.detail.tags,
-      ...texts,
+      ...{ operationId, summary, description },
       security: isPublic(route) ? [] : [{ token: scopes ?? [] }],
       parameters: [
         ...parametersIn("path", params),
@@ -217,11 +218,11 @@ export function documentJson(version: string, routes: readonly RouteEntry[]): Js
   const operationOf = createOperation(components);
   const paths: Record<string, Record<string, JsonSchema>> = {};
   for (const route of routes) {
-    const { detail } = route.hooks.defined.definition;
-    if (detail === undefined) continue;
+    const operation = operationOf(route);
+    if (operation === null) continue;
     const path = route.path.replace(/:(\w+)/g, "{$1}");
     const method = route.method.toLowerCase();
-    paths[path] = { ...paths[path], [method]: operationOf(route, detail) };
+    paths[path] = { ...paths[path], [method]: operation };
   }
   return jsonText<JsonSchema>({
     openapi: "3.1.0",

@@ -97,19 +97,17 @@ const listChanges = route(
   {
     scopes: ["users:read", "orders:read"],
     query: querySchema(ChangeQuery),
-    detail: {
-      operationId: "listChanges",
-      summary: "List changes of users and orders",
-      description:
-        "Each change, once, in the order of commits, with consecutive ids. To follow all changes, read `meta.last` and " +
-        '`meta.feed`, then the lists, then the changes after `last`, and then always the `Link` with `rel="next"`. ' +
-        "A 410 means that changes are missing: start again. Apply a change only if its `version` is newer than yours.",
-      response: pageDoc(Change, example, {
-        properties: Feed.properties,
-        example: { first: 1, last: 1, feed: "5fd3c08b2a91e7746c1d" },
-      }),
-      errors: ["changes_expired", "changes_reset"],
-    },
+    operationId: "listChanges",
+    summary: "List changes of users and orders",
+    description:
+      "Each change, once, in the order of commits, with consecutive ids. To follow all changes, read `meta.last` and " +
+      '`meta.feed`, then the lists, then the changes after `last`, and then always the `Link` with `rel="next"`. ' +
+      "A 410 means that changes are missing: start again. Apply a change only if its `version` is newer than yours.",
+    response: pageDoc(Change, example, {
+      properties: Feed.properties,
+      example: { first: 1, last: 1, feed: "5fd3c08b2a91e7746c1d" },
+    }),
+    errors: ["changes_expired", "changes_reset"],
   },
   (call, services) => {
     const { query, token } = call;
@@ -134,13 +132,11 @@ export function listChangesOf<const Code extends ErrorCode>(
       scopes: [`${table}:read`],
       params,
       query: querySchema(PageQuery),
-      detail: {
-        operationId: `listChangesOf${noun}`,
-        summary: `List the changes of one ${noun.toLowerCase()}`,
-        description: "Who changed which fields, and when. Changes stay when a user is deleted.",
-        response: pageDoc(Change, one),
-        errors,
-      },
+      operationId: `listChangesOf${noun}`,
+      summary: `List the changes of one ${noun.toLowerCase()}`,
+      description: "Who changed which fields, and when. Changes stay when a user is deleted.",
+      response: pageDoc(Change, one),
+      errors,
     },
     ({ head, query, params: { id }, token }, { store, responseMemory }) => {
       const path = `/api/v1/${table}/${id}/changes`;

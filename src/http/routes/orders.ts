@@ -52,12 +52,10 @@ const listOrders = route(
   {
     scopes: ["orders:read"],
     query: querySchema(OrderQuery),
-    detail: {
-      operationId: "listOrders",
-      summary: "List orders by id",
-      description: "The `Link` header has the URLs of the other pages.",
-      response: pageDoc(Order, example),
-    },
+    operationId: "listOrders",
+    summary: "List orders by id",
+    description: "The `Link` header has the URLs of the other pages.",
+    response: pageDoc(Order, example),
   },
   handlers.list,
 );
@@ -71,15 +69,13 @@ const sumOrders = route(
   {
     scopes: ["orders:read"],
     query: querySchema(SumsQuery),
-    detail: {
-      operationId: "sumOrders",
-      summary: "Sum up orders by day or month",
-      description:
-        "For each interval, currency and status that has orders, in this order: their number, their total and what was " +
-        "refunded. `created_from` and `created_to` cut the first and the last interval. One sum at a time is computed, " +
-        "and at most one of a token: others wait, or return 503.",
-      response: envelopeDoc("The sums", { type: "array", items: OrderSum }, [sum]),
-    },
+    operationId: "sumOrders",
+    summary: "Sum up orders by day or month",
+    description:
+      "For each interval, currency and status that has orders, in this order: their number, their total and what was " +
+      "refunded. `created_from` and `created_to` cut the first and the last interval. One sum at a time is computed, " +
+      "and at most one of a token: others wait, or return 503.",
+    response: envelopeDoc("The sums", { type: "array", items: OrderSum }, [sum]),
   },
   async ({ query, token, request }, services) => {
     const bounds = boundsOf(query);
@@ -93,13 +89,11 @@ const getOrder = route(
   {
     scopes: ["orders:read"],
     params: orderParams,
-    detail: {
-      operationId: "getOrder",
-      summary: "Get an order",
-      description: "Send the `ETag` back in `If-Match` with a change, to avoid lost updates.",
-      response: recordDoc("The order", Order, example),
-      errors: ["invalid_order_id", "order_not_found", "version_mismatch"],
-    },
+    operationId: "getOrder",
+    summary: "Get an order",
+    description: "Send the `ETag` back in `If-Match` with a change, to avoid lost updates.",
+    response: recordDoc("The order", Order, example),
+    errors: ["invalid_order_id", "order_not_found", "version_mismatch"],
   },
   handlers.get,
 );
@@ -108,16 +102,14 @@ const createOrder = route(
   {
     scopes: ["orders:write"],
     body: jsonBody(OrderInput, Order),
-    detail: {
-      operationId: "createOrder",
-      summary: "Create an order",
-      description:
-        "Creates an order in status `pending`. The server computes `total`, and returns 400 if it is below 0 or " +
-        "exceeds 2^53 − 1, or if the user does not exist; 409 if another order has the reference. Items cannot be changed later.",
-      example: tea,
-      response: createdDoc(Order, example),
-      errors: ["reference_taken", "idempotency_key_reused"],
-    },
+    operationId: "createOrder",
+    summary: "Create an order",
+    description:
+      "Creates an order in status `pending`. The server computes `total`, and returns 400 if it is below 0 or " +
+      "exceeds 2^53 − 1, or if the user does not exist; 409 if another order has the reference. Items cannot be changed later.",
+    example: tea,
+    response: createdDoc(Order, example),
+    errors: ["reference_taken", "idempotency_key_reused"],
   },
   handlers.create,
 );
@@ -127,26 +119,24 @@ const updateOrder = route(
     scopes: ["orders:write"],
     params: orderParams,
     body: jsonBody(OrderPatch, Order),
-    detail: {
-      operationId: "updateOrder",
-      summary: "Change some fields of an order",
-      description:
-        "JSON Merge Patch (RFC 7396). The status changes from `pending` to `paid`, `shipped` and `delivered`, or " +
-        "from `pending` or `paid` to `canceled`. The current status is accepted (200), and any other change returns " +
-        "409 and names the allowed ones. `refunded` can only increase, up to `total`. With another `user_id`, the order " +
-        "moves to that user.",
-      example: { status: "paid" },
-      response: recordDoc("The updated order", Order, { ...example, status: "paid", version: 2 }),
-      errors: [
-        "invalid_order_id",
-        "order_not_found",
-        "invalid_status_change",
-        "invalid_refund",
-        "reference_taken",
-        "version_mismatch",
-        "idempotency_key_reused",
-      ],
-    },
+    operationId: "updateOrder",
+    summary: "Change some fields of an order",
+    description:
+      "JSON Merge Patch (RFC 7396). The status changes from `pending` to `paid`, `shipped` and `delivered`, or " +
+      "from `pending` or `paid` to `canceled`. The current status is accepted (200), and any other change returns " +
+      "409 and names the allowed ones. `refunded` can only increase, up to `total`. With another `user_id`, the order " +
+      "moves to that user.",
+    example: { status: "paid" },
+    response: recordDoc("The updated order", Order, { ...example, status: "paid", version: 2 }),
+    errors: [
+      "invalid_order_id",
+      "order_not_found",
+      "invalid_status_change",
+      "invalid_refund",
+      "reference_taken",
+      "version_mismatch",
+      "idempotency_key_reused",
+    ],
   },
   (call, services) => handlers.update(call, services, (order) => patchOrder(order, call.body)),
 );

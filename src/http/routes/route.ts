@@ -11,6 +11,7 @@ import { type AnyElysia, Elysia } from "elysia";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Token } from "../../domain/token.ts";
 import type { Call, UncheckedCall } from "../input/call.ts";
+import type { InputSchema } from "../input/input.ts";
 import { noQuery } from "../input/query.ts";
 import type { RouteDefinition, RouteEntry } from "../openapi/detail.ts";
 import type { ResponseBody } from "../output/bodies.ts";
@@ -24,10 +25,10 @@ type CheckedCall<Definition extends RouteDefinition> = Call<
   Definition extends { readonly public: true } ? null : Token
 >;
 
-export interface Route {
-  readonly definition: RouteDefinition & Required<Pick<RouteDefinition, "query">>;
+export type Route = RouteDefinition & {
+  readonly query: InputSchema<unknown>;
   handler(call: UncheckedCall, services: Services): MaybePromise<ResponseBody>;
-}
+};
 
 interface RouteContext {
   pipeline(route: Route, request: Request, params: unknown): MaybePromise<Response>;
@@ -48,7 +49,7 @@ export function route<const Definition extends RouteDefinition, Body extends Res
   definition: Definition,
   handler: (call: CheckedCall<Definition>, services: Services) => MaybePromise<Body>,
 ) {
-  const defined: Route = { definition: { query: noQuery, ...definition }, handler };
+  const defined: Route = { query: noQuery, ...definition, handler };
   const handle = ({ pipeline, request, params }: RouteContext) =>
     pipeline(defined, request, params) as unknown as ClientRoute<Definition, Body>;
   // Elysia's type of hooks has no `defined`.

@@ -21,14 +21,12 @@ const getHealth = route(
   {
     public: true,
     query: querySchema(HealthQuery),
-    detail: {
-      operationId: "getHealth",
-      summary: "Check health",
-      description:
-        "Healthy means that the server accepts requests and can write to the database. A read-only server returns `read_only`, and only needs to read the database; so does a `standby`, which is `seconds_behind` the primary: at most 60. With an archive, `archive` says how far it is behind. `waiting`, or the error, is what it waits for.",
-      response: envelopeDoc("The server is healthy", Health, { status: "ok" }),
-      errors: ["unavailable"],
-    },
+    operationId: "getHealth",
+    summary: "Check health",
+    description:
+      "Healthy means that the server accepts requests and can write to the database. A read-only server returns `read_only`, and only needs to read the database; so does a `standby`, which is `seconds_behind` the primary: at most 60. With an archive, `archive` says how far it is behind. `waiting`, or the error, is what it waits for.",
+    response: envelopeDoc("The server is healthy", Health, { status: "ok" }),
+    errors: ["unavailable"],
   },
   async ({ query }, services) => {
     const { live, primary } = query;
@@ -61,32 +59,28 @@ const getHealth = route(
 const getOpenapi = route(
   {
     public: true,
-    detail: {
-      operationId: "getOpenapi",
-      summary: "Get this document",
-      description: "`user-api openapi` prints the same document.",
-      response: {
-        description: "This document",
-        schema: object({ openapi: text }),
-        example: { openapi: "3.1.0" },
-      },
-      errors: ["unavailable"],
+    operationId: "getOpenapi",
+    summary: "Get this document",
+    description: "`user-api openapi` prints the same document.",
+    response: {
+      description: "This document",
+      schema: object({ openapi: text }),
+      example: { openapi: "3.1.0" },
     },
+    errors: ["unavailable"],
   },
   (_call, { document }) => document(),
 );
 
 const getMetrics = route(
   {
-    detail: {
-      operationId: "getMetrics",
-      summary: "Prometheus metrics",
-      description: "Requests by route and status, their durations, commits, sizes and memory.",
-      response: {
-        description: "The metrics in the text format of Prometheus",
-        type: PROMETHEUS_CONTENT_TYPE,
-        schema: text,
-      },
+    operationId: "getMetrics",
+    summary: "Prometheus metrics",
+    description: "Requests by route and status, their durations, commits, sizes and memory.",
+    response: {
+      description: "The metrics in the text format of Prometheus",
+      type: PROMETHEUS_CONTENT_TYPE,
+      schema: text,
     },
   },
   ({ head }, { stores, metrics, waitingClients, responseMemory }) => {

@@ -35,7 +35,7 @@ type ErrorOf<Definition extends RouteDefinition> =
   | (Definition extends { readonly public: true } ? never : CommonError<"token">)
   | (Definition extends { readonly scopes: unknown } ? CommonError<"scopes"> : never)
   | (Definition extends { readonly body: unknown } ? CommonError<"body"> : never)
-  | (Definition["detail"] extends { readonly errors: readonly (infer Code extends ErrorCode)[] }
+  | (Definition extends { readonly errors: readonly (infer Code extends ErrorCode)[] }
       ? Code
       : never);
 
@@ -56,7 +56,7 @@ type ClientData<Body> =
 
 /** By status. Only a 304 has no body. */
 type Responses<Definition extends RouteDefinition, Body> = {
-  [Status in Definition["detail"] extends Created ? 201 : 200]: ClientData<Body>;
+  [Status in Definition extends Created ? 201 : 200]: ClientData<Body>;
 } & (null extends Body ? { 304: "" } : unknown) & {
     [Code in ErrorOf<Definition> as (typeof errorKinds)[Code]["status"]]: ErrorBody<Code>;
   };

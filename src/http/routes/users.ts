@@ -40,12 +40,10 @@ const listUsers = route(
   {
     scopes: ["users:read"],
     query: querySchema(UserQuery),
-    detail: {
-      operationId: "listUsers",
-      summary: "List users by id",
-      description: "The `Link` header has the URLs of the other pages.",
-      response: pageDoc(User, example),
-    },
+    operationId: "listUsers",
+    summary: "List users by id",
+    description: "The `Link` header has the URLs of the other pages.",
+    response: pageDoc(User, example),
   },
   handlers.list,
 );
@@ -54,13 +52,11 @@ const getUser = route(
   {
     scopes: ["users:read"],
     params: userParams,
-    detail: {
-      operationId: "getUser",
-      summary: "Get a user",
-      description: "Send the `ETag` back in `If-Match` with a change, to avoid lost updates.",
-      response: recordDoc("The user", User, example),
-      errors: ["not_found", "version_mismatch"],
-    },
+    operationId: "getUser",
+    summary: "Get a user",
+    description: "Send the `ETag` back in `If-Match` with a change, to avoid lost updates.",
+    response: recordDoc("The user", User, example),
+    errors: ["not_found", "version_mismatch"],
   },
   handlers.get,
 );
@@ -69,14 +65,12 @@ const createUser = route(
   {
     scopes: ["users:write"],
     body: userInput,
-    detail: {
-      operationId: "createUser",
-      summary: "Create a user",
-      description: "Returns 409 if another user has the email, in any spelling, or the reference.",
-      example: mia,
-      response: createdDoc(User, example),
-      errors: ["email_taken", "reference_taken", "idempotency_key_reused"],
-    },
+    operationId: "createUser",
+    summary: "Create a user",
+    description: "Returns 409 if another user has the email, in any spelling, or the reference.",
+    example: mia,
+    response: createdDoc(User, example),
+    errors: ["email_taken", "reference_taken", "idempotency_key_reused"],
   },
   handlers.create,
 );
@@ -94,16 +88,14 @@ const updateUser = route(
     scopes: ["users:write"],
     params: userParams,
     body: jsonBody(UserPatch, User),
-    detail: {
-      operationId: "updateUser",
-      summary: "Change some fields of a user",
-      description:
-        "JSON Merge Patch (RFC 7396): omitted fields keep their value. `null` clears `name`, `reference`, all of `metadata`, " +
-        "or one key of it. `{}` changes nothing, not even `version`.",
-      example: { name: null },
-      response: recordDoc("The updated user", User, changedExample),
-      errors: changeErrors,
-    },
+    operationId: "updateUser",
+    summary: "Change some fields of a user",
+    description:
+      "JSON Merge Patch (RFC 7396): omitted fields keep their value. `null` clears `name`, `reference`, all of `metadata`, " +
+      "or one key of it. `{}` changes nothing, not even `version`.",
+    example: { name: null },
+    response: recordDoc("The updated user", User, changedExample),
+    errors: changeErrors,
   },
   (call, services) => handlers.update(call, services, (user) => patchUser(user, call.body)),
 );
@@ -113,16 +105,14 @@ const replaceUser = route(
     scopes: ["users:write"],
     params: userParams,
     body: userInput,
-    detail: {
-      operationId: "replaceUser",
-      summary: "Replace a user",
-      description:
-        "Omitted fields get their default: `name` null, `metadata` `{}`; only `reference` keeps its value. Never creates " +
-        "a user.",
-      example: { email: mia.email, metadata: mia.metadata },
-      response: recordDoc("The updated user", User, changedExample),
-      errors: changeErrors,
-    },
+    operationId: "replaceUser",
+    summary: "Replace a user",
+    description:
+      "Omitted fields get their default: `name` null, `metadata` `{}`; only `reference` keeps its value. Never creates " +
+      "a user.",
+    example: { email: mia.email, metadata: mia.metadata },
+    response: recordDoc("The updated user", User, changedExample),
+    errors: changeErrors,
   },
   (call, services) =>
     handlers.update(call, services, ({ reference }) => userFields({ reference, ...call.body })),
@@ -132,13 +122,11 @@ const deleteUser = route(
   {
     scopes: ["users:write"],
     params: userParams,
-    detail: {
-      operationId: "deleteUser",
-      summary: "Delete a user",
-      description: "Returns 409 if the user has orders.",
-      response: envelopeDoc("The deleted user", User, example),
-      errors: ["not_found", "user_has_orders", "version_mismatch", "idempotency_key_reused"],
-    },
+    operationId: "deleteUser",
+    summary: "Delete a user",
+    description: "Returns 409 if the user has orders.",
+    response: envelopeDoc("The deleted user", User, example),
+    errors: ["not_found", "user_has_orders", "version_mismatch", "idempotency_key_reused"],
   },
   (call, { store }) => handlers.remove(call, store.users),
 );

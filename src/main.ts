@@ -123,10 +123,7 @@ export function createArchiveWorker(): Worker {
   return new Worker(new URL("./archive.worker.ts", import.meta.url).href);
 }
 
-/**
- * @returns the message for the operator; `null` if the error is a bug. Any statement can meet damage, and any read of a
- * file can fail, so these errors are translated here.
- */
+/** @returns the message for the operator; `null` for a bug. Any statement can meet damage, and any read of a file can fail. */
 function expectedMessage(error: unknown): string | null {
   const isOfFile = systemCode(error).startsWith("SQLITE_") || fileProblem(error) !== null;
   const known = isOfFile ? describeSqliteError("Cannot use the database", error) : error;

@@ -16,10 +16,7 @@ function asciiDomain(domain: string): string {
   return domainToASCII(unicode).slice(0, -2);
 }
 
-/**
- * Two emails with the same key are the same mailbox, and one user.
- * @returns the email in lower case (full Unicode, no locale) with `σ` for `ς`, in NFC, with the domain in ASCII
- */
+/** @returns what identifies the mailbox: lower case (full Unicode, no locale) with `σ` for `ς`, in NFC, the domain in ASCII */
 export function emailKey(email: string): string {
   const lower = email.toLowerCase();
   if (PLAIN.test(lower)) return lower;

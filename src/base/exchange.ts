@@ -1,7 +1,4 @@
-/**
- * A request to another server, with bounds. It is not redirected: another place would get what is secret.
- * @param maxBytes a longer body is cut; with 0, it is not waited for
- */
+/** A request with bounds, and without redirects, to which secrets would go. @param maxBytes of the body; 0 does not wait for it */
 export async function exchange(url: URL, init: BunFetchRequestInit, maxBytes: number) {
   // A compressed response would have another length, and Bun prints a line for each that it cannot decompress.
   const headers = { ...init.headers, "accept-encoding": "identity" };

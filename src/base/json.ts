@@ -1,8 +1,4 @@
-/**
- * A strict JSON parser. `JSON.parse` silently drops the first of two members with the same name, takes `5.00` for 5, and
- * recurses without a limit.
- * @see RFC 7493 (I-JSON)
- */
+/** A strict parser (RFC 7493): `JSON.parse` drops duplicate members, takes `5.00` for 5, and recurses without a limit. */
 import { failDuplicate, failField } from "./error.ts";
 import { displayField } from "./validator.ts";
 
@@ -35,10 +31,7 @@ export function sortMembers(value: unknown, last = { names: [""], sorted: [""] }
 /** `-0`, or a number with a fraction or an exponent. Times and UUIDs in texts do not match. */
 const UNUSUAL_NUMBER = /(?:^|[[,]|"\s*:)\s*(?:-0|-?\d+[.eE])/;
 
-/**
- * No field is a fraction. `5.00` in an amount is more likely 500 cents than 5, so it becomes `NaN`, which every schema
- * rejects. `-0` becomes 0, which is equal to it everywhere.
- */
+/** No field is a fraction: `5.00` is more likely 500 cents than 5, and becomes `NaN`, which no schema accepts. `-0` becomes 0. */
 function toInteger(_name: string, value: unknown, context: { source?: string }): unknown {
   if (typeof value !== "number") return value;
   return /[.eE]/.test(context.source ?? "") ? Number.NaN : value + 0;

@@ -1,7 +1,4 @@
-/**
- * Buffers log lines for a reader that may be slow or stalled. The server never waits for it: lines are kept
- * up to a limit, then dropped and counted.
- */
+/** Buffers log lines, so that a server never waits for their reader. Beyond a limit, lines are dropped and counted. */
 
 /** Output is buffered for this long: a system call per line would cost more than the request. */
 const BUFFER_MS = 10;

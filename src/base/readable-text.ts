@@ -1,9 +1,6 @@
 /** Text that a person can read: what others have chosen is part of messages, emails and names. */
 
-/**
- * Invisible characters and noncharacters: with them, two emails or two token names could look the same. Bun replaces
- * bytes in a URL that are not UTF-8 by U+FFFD.
- */
+/** With these, two emails or names of tokens could look the same. In URLs, Bun replaces bytes that are not UTF-8 by U+FFFD. */
 export const UNREADABLE =
   /[\s\p{Cc}\p{Cf}\p{Z}\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}\ufffd]/u;
 

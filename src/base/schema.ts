@@ -1,7 +1,4 @@
-/**
- * Extends TypeBox with text that is measured in code points, and with types that all records share. A schema with a `title`
- * has that name in the OpenAPI document.
- */
+/** For TypeBox: text in code points, and types that all records share. The `title` of a schema is its name in the document. */
 import { Kind, type Static, type TSchema, Type, TypeRegistry } from "@sinclair/typebox";
 import { isEmail } from "./email.ts";
 

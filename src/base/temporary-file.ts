@@ -84,10 +84,7 @@ export function claimTemporary(path: string): string {
   return `${path}.user-api-${process.pid}-${crypto.randomUUID().slice(0, 8)}.partial`;
 }
 
-/**
- * Creates an empty file for a database that SQLite opens. It is in a directory that only this user may enter: SQLite would
- * apply a journal or a WAL that somebody else puts next to the database.
- */
+/** Creates an empty database. Only this user may enter its directory: SQLite would apply a WAL that somebody puts next to it. */
 export function makeTemporaryDatabase(target: string) {
   const directory = claimTemporary(target);
   mkdirSync(directory, { mode: 0o700 });

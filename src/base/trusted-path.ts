@@ -11,10 +11,7 @@ function isTrusted(user: number, owner: number | undefined): boolean {
   return user === 0 || user === process.geteuid?.() || user === owner;
 }
 
-/**
- * Resolves symbolic links, as the system does. Nothing needs to exist.
- * @throws {AppError} operator if a link belongs neither to root, nor to this process, nor to the owner of its file
- */
+/** Resolves links; nothing needs to exist. @throws {AppError} operator if one is not of root, this user or its file's owner */
 export function resolveLinks(path: string): string {
   const absolute = isAbsolute(path) ? path : `${process.cwd()}/${path}`;
   const name = basename(absolute);

@@ -69,11 +69,7 @@ async function writeChanges(
   }
 }
 
-/**
- * A server may be running.
- * @throws {AppError} output_closed if the reader has closed stdout, which the next change notices; changes_expired,
- * changes_reset if changes are missing; operator
- */
+/** A server may be running. @throws {AppError} output_closed, changes_expired, changes_reset, operator */
 export async function printChanges(
   system: CommandSystem,
   { after, follow = false }: { readonly after?: string; readonly follow?: boolean },

@@ -8,10 +8,7 @@ import type { Store } from "../domain/store.ts";
 
 const INTERVAL_MS = 60 * 1000;
 
-/**
- * @param current returns the store of the moment; `null` if there is none. One that takes no writes stays as it is
- * @returns ends it when it is disposed of, after the transaction that is running
- */
+/** @param current the store of the moment, or `null`. @returns ends it when disposed of, after the transaction that is running */
 export function startCleanUp(
   current: () => Pick<Store, "deleteExpiredKeys" | "changes" | "isPrimary"> | null,
   changesMs: number,

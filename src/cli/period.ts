@@ -5,10 +5,7 @@ import { roundUp } from "../domain/time.ts";
 /** As given on the command line. */
 export type Period = Partial<Readonly<Record<"from" | "to", string>>>;
 
-/**
- * @returns the times in UTC with milliseconds, rounded up: a record is before a time, or not, as before
- * @throws {AppError} usage if one is not a time, or the first is not before the other
- */
+/** @returns times in UTC with milliseconds, rounded up. @throws {AppError} usage if one is none, or the first is not earlier */
 export function readPeriod({ from, to }: Period) {
   const start = from === undefined ? undefined : readTime("--from", from);
   const end = to === undefined ? undefined : readTime("--to", to);

@@ -9,10 +9,7 @@ export type ImportResult =
 export interface ImportOptions {
   readonly update?: boolean;
   readonly dryRun?: boolean;
-  /**
-   * Items of the same quantities and prices, in any order, keep what is stored. Otherwise an order with another name of a
-   * product is rejected.
-   */
+  /** Items of the same quantities and prices keep what is stored: otherwise an order with a renamed product is rejected. */
   readonly keepItems?: boolean;
   /** What earlier batches of the same file were. By default, there are none. */
   readonly run?: ImportRun;

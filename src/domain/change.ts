@@ -1,7 +1,4 @@
-/**
- * The change feed: each change of a user or an order, once, in the order of commits. Ids are consecutive, so that a
- * client can prove that it has missed none.
- */
+/** Each change of a user or an order, once, in the order of commits. Ids are consecutive: a client sees that none is missing. */
 import { type Static, Type } from "@sinclair/typebox";
 import { fail } from "../base/error.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
@@ -152,10 +149,7 @@ export function changedFields<Fields extends object>(before: Fields, after: Fiel
   return writtenFields.reduce((bits, name, at) => bits | (isSame(name as never) ? 0 : 1 << at), 0);
 }
 
-/**
- * `type` and `status` are positions in their lists, from 1.
- * @param record after the change; a deleted one, as it was. @param fields of an update, as `changedFields` returns them
- */
+/** @param record after the change; a deleted one, as it was. @param fields of an update, as `changedFields` returns them */
 export function changeOf(type: ChangeType, record: ChangedRecord, author: Author, fields?: number) {
   const { id, version, status } = record;
   return {

@@ -161,10 +161,7 @@ export function leadsTo(from: OrderStatus, to: OrderStatus): boolean {
   return transitions[from].some((next) => next === to || leadsTo(next, to));
 }
 
-/**
- * Of an order in another system, which may be several steps ahead.
- * @throws {AppError} as `patchOrder`; validation_failed if the time, currency or items differ, or it is too large
- */
+/** Of an order in another system, perhaps several steps ahead. @throws {AppError} validation_failed, or as `patchOrder` */
 export function requireAllowedChange(order: Order, changed: Order): void {
   // An order of another time is another order, which has the reference of this one.
   for (const field of ["created_at", "currency", "items"] as const) {
@@ -176,11 +173,7 @@ export function requireAllowedChange(order: Order, changed: Order): void {
   requireRefund(order, changed.refunded);
 }
 
-/**
- * @throws {AppError} validation_failed if the patched metadata has too many keys, or the order is too large
- * @throws {AppError} invalid_status_change
- * @throws {AppError} invalid_refund
- */
+/** @throws {AppError} validation_failed, invalid_status_change, invalid_refund */
 export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
   const { user_id, reference, refunded, status } = { ...order, ...patch };
   // An invalid request is reported before a conflict with the state of the order.

@@ -1,9 +1,6 @@
 import { fail } from "../base/error.ts";
 
-/**
- * The versions of records: `NaN` if no record ever has this tag. Weak tags, such as `W/"1"`, match in `If-None-Match` only,
- * and `*` matches every record that exists. @see RFC 9110 §8.8.3
- */
+/** Versions; `NaN` if no record has the tag. Weak tags match in `If-None-Match` only, `*` always. @see RFC 9110 §8.8.3 */
 export type EntityTags = readonly { readonly version: number; readonly weak: boolean }[] | "*";
 
 /** `null` for a field that the request does not have. @see RFC 9110 §13.1 */

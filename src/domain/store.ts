@@ -48,10 +48,7 @@ export interface Store {
   archive(): ArchiveState | null;
   /** @returns whether writes are acknowledged here, as far as this server knows: not by a standby */
   isPrimary(): boolean;
-  /**
-   * @returns the age of the data of a standby, in seconds, and of a server from which a standby may have taken over without
-   * its knowledge; `null` for any other store
-   */
+  /** @returns the age in seconds of the data of a standby, or of a server that may have been replaced unknowingly; else `null` */
   secondsBehind(): number | null;
   /** Others can write meanwhile. @throws {AppError} operator if the rows cannot be read */
   withCopySource<Result>(work: (source: CopySource) => Promise<Result>): Promise<Result>;
@@ -88,10 +85,7 @@ export interface StoreOptions {
   /** Called with the reason when the database becomes unsafe to use, and with `null` when it is safe again. */
   readonly onStorageProblem?: (problem: string | null) => void;
   readonly archive?: ArchiveOptions;
-  /**
-   * For a standby: called with a store that only reads, while another server writes to the archive, and with `null` before
-   * that store is closed. The opening ends when this server takes over.
-   */
+  /** Of a standby: called with a store that only reads, and with `null` before that is closed, until the server takes over. */
   readonly onStandby?: (store: Store | null) => void;
   readonly onWarning?: (warning: string) => void;
 }
@@ -120,10 +114,7 @@ interface RestoreResult extends BackupSummary {
   readonly previousPath: string | null;
   /** What was in it, and the time of its last change, `null` if it has none; `null` if it could not be read. */
   readonly previous: { users: number; orders: number; changedAt: Date | null } | null;
-  /**
-   * Names of tokens that the backup has as valid and the previous database as revoked, and which are revoked now;
-   * `null` if the previous database could not be read.
-   */
+  /** Tokens that the backup had as valid and the previous database as revoked; `null` if that could not be read. */
   readonly revokedTokens: readonly string[] | null;
   /** Names of tokens that were valid in the previous database and that the backup does not have. */
   readonly lostTokens: readonly string[];
@@ -154,10 +145,7 @@ export interface Backend {
    * @throws the reason of `signal`, in the same words if it is an AppError
    */
   readonly backUp: (options: BackUpOptions) => Promise<BackupSummary | UnreadBackup>;
-  /**
-   * Replaces a database with a backup after verifying the backup.
-   * @throws {AppError} operator if the backup is damaged, or a server uses the database
-   */
+  /** Verifies a backup, and replaces a database with it. @throws {AppError} operator if it is damaged, or a server is running */
   readonly restore: (options: RestoreOptions) => Promise<RestoreResult>;
   /**
    * Restores the newest state of an archive into a temporary file, and verifies it.

@@ -31,10 +31,7 @@ async function failToListen({ host, port }: Config, error: unknown): Promise<nev
   return failBecause(`${host}:${port}`, listenErrors[systemCode(error)]);
 }
 
-/**
- * @param sharePort lets a second server listen; false if that is not possible
- * @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid
- */
+/** @param sharePort lets a second server listen. @throws {AppError} operator if the address or the TLS files cannot be used */
 export async function listen(
   options: Omit<AppOptions, "connections"> & { readonly sharePort: () => boolean },
 ) {

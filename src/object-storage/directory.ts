@@ -84,10 +84,7 @@ async function removeStale(root: string): Promise<void> {
   }
 }
 
-/**
- * @param root must exist: a disk that is not mounted must not be replaced by an empty directory
- * @param timeoutMs for an operation: a network file system can block for ever
- */
+/** @param root must exist: a disk may not be mounted. @param timeoutMs for an operation: a network file system can block */
 export function createDirectoryStorage(root: string, timeoutMs: number): ObjectStorage {
   const url = `file://${root}`;
   let hasWritten = false;

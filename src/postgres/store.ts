@@ -27,10 +27,7 @@ const NUMBERING_TIMEOUT_MS = 5_000;
 const DISK_FULL = "53100";
 const PERMISSION_DENIED = "42501";
 
-/**
- * The function is in PL/pgSQL, as `number_changes`: a session that cannot load it fails the test. The sequence is missing
- * if the tables were distributed while the server ran.
- */
+/** The function tests that the session can load PL/pgSQL; the sequence is missing if the tables were distributed meanwhile. */
 const probeWrite = ({ orderIds }: Placement) => `
   update user_api
   set probed_at = $1::text

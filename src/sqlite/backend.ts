@@ -41,11 +41,7 @@ import { backUp, verifyDatabase } from "./whole/backup.ts";
  */
 const CACHE_KIB = 16_000;
 
-/**
- * Rejects other files of a database without the database itself. It was probably moved or emptied, and SQLite would
- * delete its log and start with an empty database.
- * @throws {AppError} operator
- */
+/** A file was probably moved or emptied: SQLite would delete its log, and start anew. @throws {AppError} operator */
 function requireNoOrphans(path: string): void {
   if (!existsSync(path)) {
     const wal = path + suffixes.wal;
@@ -59,10 +55,7 @@ function requireNoOrphans(path: string): void {
   fail("operator", `the file is empty but was a database: ${advice}`);
 }
 
-/**
- * Writes the first page of a new file. Call it before taking the lock: a file that is empty although a lock file is
- * next to it has been emptied.
- */
+/** Writes the first page of a new file. Call it before taking the lock: an empty file with a lock file has been emptied. */
 function createFile(path: string): void {
   const isNew = !existsSync(path);
   try {

@@ -37,10 +37,7 @@ export interface System {
   readonly openLog: () => Omit<LogBuffer, "finish">;
   /** Opens the file, or stdin if the path is `null`. @returns chunks of any size. @throws {AppError} operator */
   readonly openInput: (path: string | null) => AsyncIterable<Uint8Array>;
-  /**
-   * @param force whether an existing file is overwritten, unless it belongs to the database
-   * @throws {AppError} operator; usage if the path is empty
-   */
+  /** @param force overwrites a file, but none of the database. @throws {AppError} operator; usage if the path is empty */
   readonly openOutput: (path: string, force: boolean, databaseUrl: string) => OutputStream;
   /** @returns a lock, by a file next to this one, until the process ends; `null` if another process has it */
   readonly lockFile: (path: string) => Disposable | null;

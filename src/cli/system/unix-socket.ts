@@ -10,10 +10,7 @@ async function isInUse(path: string): Promise<boolean> {
   return systemCode(error) !== "ECONNREFUSED";
 }
 
-/**
- * Removes the socket of a process that has ended without removing it, e.g. after a power failure.
- * @throws {AppError} operator if a process listens on it, or the file is not a socket
- */
+/** Removes the socket of a process that was killed. @throws {AppError} operator if a process listens, or it is no socket */
 export async function removeStaleSocket(path: string): Promise<void> {
   try {
     const found = lstatSync(path, { throwIfNoEntry: false });

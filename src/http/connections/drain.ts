@@ -1,13 +1,7 @@
-/**
- * Graceful shutdown, first phase. `/health` returns 503 and every response has `Connection: close`, so that load
- * balancers and keep-alive clients have moved on before the port closes.
- */
+/** Graceful shutdown, first phase: 503 of `/health` and `Connection: close` make clients move on before the port closes. */
 
 const PAUSE_MS = 10;
-/**
- * Draining is complete after so many pauses without a response. Time would not do: after a process has stood still, its
- * timers are handled before the requests that have arrived meanwhile.
- */
+/** Draining ends after so many pauses without a response. After a stop of the process, a time would end before requests arrive. */
 const QUIET_PAUSES = 10;
 /** Upper bound for draining. Later requests find the port closed. */
 const MAX_DRAIN_MS = 2_000;

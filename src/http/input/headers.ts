@@ -29,10 +29,7 @@ function isHost(value: string): boolean {
   return address === undefined || URL.canParse(`http://[${address}]`);
 }
 
-/**
- * Bun joins several `Host` fields with commas, which a valid value never contains. Only an HTTP/1.0 request can be
- * without the field: Bun itself returns 400 for HTTP/1.1 without it.
- */
+/** Bun joins several `Host` fields with commas, which no valid value has, and returns 400 for none, except with HTTP/1.0. */
 export function createHostCheck(): (value: string | null) => void {
   // Most requests have the same.
   let valid: string | null = null;

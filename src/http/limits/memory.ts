@@ -1,7 +1,4 @@
-/**
- * Bounds what clients keep in memory: the request bodies of writes in progress, which a store does not bound itself,
- * and large pages that are not sent yet.
- */
+/** Bounds what clients keep in memory: bodies of writes in progress, which no store bounds, and large pages not sent yet. */
 import { fail } from "../../base/error.ts";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import { LARGE_PAGE_BYTES, MAX_PAGE_BYTES, NO_ROOM } from "../../domain/page.ts";

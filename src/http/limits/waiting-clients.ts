@@ -75,10 +75,7 @@ export function createWaitingClients(
         },
       };
     },
-    /**
-     * Clients that were woken together and wait for the same page share it, unless it is empty.
-     * @param make makes the page, which others may get
-     */
+    /** Clients that were woken together and wait for the same page share it, unless it is empty: others may get that of `make`. */
     async share<Page extends { readonly isEmpty: boolean }>(
       client: ClientId,
       key: string,

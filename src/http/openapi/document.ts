@@ -43,10 +43,7 @@ const MAX_EXAMPLES = 5;
 
 type Side = "request" | "response";
 
-/**
- * Bounds of values. Responses have none, since v1 can widen them, and since validators count characters in different
- * units: one record that a client rejects would hide the whole page.
- */
+/** Not of responses: v1 can widen them, and clients that count characters differently would reject a whole page. */
 const bounds: ReadonlySet<string> = new Set([
   ...["minimum", "maximum", "minLength", "maxLength", "pattern"],
   ...["minItems", "maxItems", "minProperties", "maxProperties", "propertyNames"],
@@ -75,10 +72,7 @@ function createSchemas(components: Record<string, JsonSchema>) {
     return ref("schemas", name);
   }
 
-  /**
-   * @returns the schema in the form that most tools support, without the default: they would send it, and `offset` may
-   * not be sent together with `after`
-   */
+  /** @returns it as most tools support it, without defaults: they would send them, and `offset` is not allowed with `after` */
   function inlineSchema({ title, default: _, ...schema }: JsonSchema, side: Side): JsonSchema {
     const { anyOf, patternProperties, additionalProperties, properties, items, ...rest } = schema;
     if (Array.isArray(anyOf)) {

@@ -41,10 +41,7 @@ export function routesAt<const Prefix extends string>(prefix: Prefix, tag: strin
   return new Elysia({ prefix, tags: [tag] }).decorate({} as Pick<RouteContext, "pipeline">);
 }
 
-/**
- * Defines a route of an Elysia instance: `app.get(path, ...route(definition, handler))`. Elysia does not have its
- * schemas: it would validate before authentication.
- */
+/** `app.get(path, ...route(definition, handler))`. Elysia does not get the schemas: it would validate before authentication. */
 export function route<const Definition extends RouteDefinition, Body extends ResponseBody>(
   definition: Definition,
   handler: (call: CheckedCall<Definition>, services: Services) => MaybePromise<Body>,

@@ -8,10 +8,7 @@ import { AppError } from "../../base/error.ts";
 export type Kind = "read" | "list" | "write" | "background";
 
 export const QUEUE_TIMEOUT_MS = 5_000;
-/**
- * Default timeout of work. It must exceed the statement timeout, so that only an unresponsive server reaches it, or one
- * on which each of several statements almost times out.
- */
+/** Timeout of work. It exceeds that of a statement: only a server that does not respond, or several slow statements, reach it. */
 const WORK_TIMEOUT_MS = 10_000;
 
 /** @returns how many connections of a pool each kind has at most. All but reads leave one to reads */

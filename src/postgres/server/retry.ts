@@ -5,10 +5,7 @@ import { isRolledBack, orderMissing, toUnavailable } from "./errors.ts";
 const MAX_ATTEMPTS = 5;
 /** The delay before a retry is random: at most this, multiplied by the rollbacks so far. */
 const RETRY_DELAY_MS = 20;
-/**
- * No retry is scheduled later than this after the start. An attempt can take as long as the statement timeout, and the sum
- * must stay below the timeout of work.
- */
+/** After it, no retry begins. With an attempt as long as the statement timeout, it must be below the timeout of work. */
 const RETRY_TIMEOUT_MS = 3_000;
 
 /**

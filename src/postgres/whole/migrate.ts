@@ -32,10 +32,7 @@ export const migrations: readonly (readonly string[])[] = [splitStatements(table
 /** Programs that know fewer migrations must not use the schema: a migration since has changed what they use. */
 const OLDEST_VERSION = 1;
 
-/**
- * Not `to_regclass`: in a transaction that reads no table, it does not see what another one has created since, such as one
- * that had the lock.
- */
+/** Not `to_regclass`: in a transaction that reads no table, it does not see what was created since, e.g. before the lock. */
 const hasTable = (names: string) =>
   `exists (select from pg_catalog.pg_class where relname in (${names}) and pg_catalog.pg_table_is_visible(oid))`;
 const serverInfo = `

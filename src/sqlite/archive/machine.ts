@@ -111,10 +111,7 @@ export interface ArchiveMarker {
     /** Its last segment; `null` if it is unknown, after the restore of a backup. */
     readonly last: ObjectId | null;
   } | null;
-  /**
-   * Whether it is the copy of a standby: `complete` is its last segment that is in the file, and its WAL has later ones.
-   * No other server may write to it.
-   */
+  /** Whether it is the copy of a standby, which no other server may write to: its WAL has segments after `complete`. */
   readonly isCopy: boolean;
 }
 

@@ -86,10 +86,7 @@ function schedule(state: State): void {
   else setTimeout(flush, BUSY_RETRY_MS, state);
 }
 
-/**
- * Waits one more turn for stragglers. Of 64 busy writers, a third arrive one turn late and would need an fsync of
- * their own. A single write is committed immediately, and so is a full batch.
- */
+/** Of 64 busy writers, a third arrive one turn late: they are waited for. A single write and a full batch are not delayed. */
 function waitForStragglers(state: State): void {
   if (queued(state) === 1 || queued(state) >= MAX_BATCH) flush(state);
   else setImmediate(flush, state);

@@ -1,7 +1,4 @@
-/**
- * Checkpoints the write-ahead log in another thread. SQLite would do it inside a commit, where two syncs and
- * thousands of pages would delay every concurrent request.
- */
+/** Checkpoints the WAL in another thread: inside a commit, two syncs and thousands of pages would delay every other request. */
 import type { Database } from "bun:sqlite";
 import { CHECKPOINT_PAGES } from "./connection.ts";
 import type { FileWatch } from "./file-watch.ts";

@@ -32,10 +32,7 @@ export function isAtRest(path: string): boolean {
   return sidecarsOf(path).every((suffix) => suffix === suffixes.shm);
 }
 
-/**
- * Reads a database that no process has open, without leaving a trace, also where nothing can be written. SQLite reads
- * neither a WAL nor locks, and does not load the CHECK constraints.
- */
+/** Reads without a trace what no process has open, also where nothing can be written: no WAL, no locks, no CHECK constraints. */
 export function connectAtRest(path: string): Database {
   const { SQLITE_OPEN_READONLY, SQLITE_OPEN_URI } = constants;
   // Only flags allow a URI. Without the option `strict`, a missing value is null instead of an error.

@@ -1,7 +1,4 @@
-/**
- * Reads the state of the write-ahead log (WAL) from its shared index, the `-shm` file.
- * @see https://www.sqlite.org/walformat.html#the_wal_index_header_format
- */
+/** The state of the WAL, from its index (`-shm`). @see https://www.sqlite.org/walformat.html#the_wal_index_header_format */
 import { readSync } from "node:fs";
 import { fail } from "../../base/error.ts";
 
@@ -54,10 +51,7 @@ export function readWalState(descriptor: number) {
       commits: header.readUInt32LE(8),
       /** Number of frames that checkpoints have copied (SQLite: `nBackfill`). */
       backfilledFrames: header.readUInt32LE(96),
-      /**
-       * The value of `backfilledFrames` at the end of the last checkpoint that was started (SQLite: `nBackfillAttempted`).
-       * While it is larger, a checkpoint writes to the database.
-       */
+      /** That number at the end of the last checkpoint that was started (`nBackfillAttempted`): larger while that writes. */
       backfillTargetFrames: header.readUInt32LE(128),
     };
   }

@@ -88,10 +88,7 @@ export function createCountIndex(
     from (${selects})
   `);
 
-  /**
-   * A bucket that is not stored is full in a dense list, and empty in any other list.
-   * @returns the bucket that contains the row, and the number of rows of the list in it before that row
-   */
+  /** A missing bucket is full in a dense list, else empty. @returns the bucket of the row, and how many of its rows precede it */
   function descend(level: number, parent: number, offset: number): [number, number] {
     const width = FANOUT ** (level + 1);
     const low = parent * FANOUT;

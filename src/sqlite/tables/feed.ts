@@ -1,7 +1,4 @@
-/**
- * The name of the change feed. Clients compare it, so a database that may have lost changes gets a new one: a backup, a
- * copy, or an older state of the file.
- */
+/** The name of the change feed. A database that may have lost changes gets a new one: a backup, or an older state of a file. */
 import type { Database } from "bun:sqlite";
 import { statSync, utimesSync } from "node:fs";
 import { lockPath } from "../file/server-lock.ts";

@@ -14,10 +14,7 @@ export async function appendChecksum(path: string): Promise<void> {
   appendFileSync(path, `\nuser-api-sha256 ${await hashOf(Bun.file(path))}\n`);
 }
 
-/**
- * Compares a backup with its checksum, which is all that may follow its last page.
- * @returns what is wrong; `NO_CHECKSUM` also if a server has used the file since; `null` if they are equal
- */
+/** @returns what is wrong; `NO_CHECKSUM` also if a server has used the file since; `null` if backup and checksum agree */
 export async function findChange(path: string): Promise<string | null> {
   const file = Bun.file(path);
   const { usesWal = true, end = 0 } = readHeader(path) ?? {};

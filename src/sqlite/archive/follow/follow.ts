@@ -1,7 +1,4 @@
-/**
- * Follows the log of another server with a copy of its database, and takes over when that server has ended. It asks for
- * the next segments by their keys, so nothing is listed.
- */
+/** Follows the log of another server by the keys of its segments, with a copy of its database, and takes over at its end. */
 import { AppError, fail, messageOf } from "../../../base/error.ts";
 import { withRetries } from "../../../domain/object-storage.ts";
 import { endsCopy, failCopyBroken, isExpected, type ServerContext } from "../context.ts";
@@ -38,10 +35,7 @@ import { createRecord, seal, sealerOf } from "../write/log.ts";
 import { type LookAtAnew, watchAnew } from "./anew.ts";
 import { type CopyStart, markCopy } from "./prepare.ts";
 
-/**
- * After this long without progress, the copy is restored if the archive leads to its end without what it lacks: if it lacks
- * nothing, when reads are rejected because it is too old.
- */
+/** After so long without progress, if it lacks something or not, the copy is restored. After 60 s it is too old for reads. */
 const [MAX_LACK_MS, MAX_STUCK_MS] = [10_000, 60_000];
 /**
  * Segments that are read at the same time: enough to keep up with a server that stores 1,250 a second, 2,000 writes, when

@@ -116,10 +116,7 @@ async function previousOf(storage: ObjectStorage, id: ObjectId): Promise<ObjectI
   return parent === null || parent.number > 0 ? parent : previousOf(storage, parent);
 }
 
-/**
- * Writes the WAL of the primary as it was at the end of a segment, from its beginning on: later segments continue it. What
- * it has is in the database as well.
- */
+/** Writes the WAL of the primary as it was after a segment: later ones continue it. What it has is in the database as well. */
 async function rebuildWal({ storage, files }: ServerContext, last: ObjectId): Promise<void> {
   using wal = files.beginWal();
   for (let next: ObjectId | null = last; next !== null; ) {

@@ -399,10 +399,7 @@ export async function readNewestHistory(catalog: Catalog): Promise<History | nul
   return tried.findLast(({ base }) => base.damage === null) ?? null;
 }
 
-/**
- * @returns the newest state that can be restored, `null` if there is no base; and how the newest log ends, which the state
- * may not reach, `null` if the archive is empty
- */
+/** @returns the newest state, `null` without a base; and the end of the newest log, which it may not reach, `null` without one */
 export async function readEnd(catalog: Catalog) {
   const { newest } = catalog;
   const history = await readNewestHistory(catalog);

@@ -160,10 +160,7 @@ export async function isUnreadable(
   }
 }
 
-/**
- * @param isSame whether the file has exactly this state
- * @returns a marker with which a server can continue the archive, as long as that ends where it did
- */
+/** @param isSame whether the file has exactly this state. @returns a marker that counts as long as the archive ends there */
 export function markerOfRestored(restored: Restored, isSame: boolean, file: string): ArchiveMarker {
   const { last, newest: history } = restored;
   const { newest: number, generations } = restored.catalog;

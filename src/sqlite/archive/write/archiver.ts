@@ -36,10 +36,7 @@ const PAUSE_MS = 60_000;
 const LACK_INTERVAL_MS = 10 * 60 * 1000;
 /** After this part of the interval, what is new is sent. The rest is for the upload. */
 const SENDING_SHARE = 0.75;
-/**
- * Delay between a checkpoint and sending what is new. A WAL that was restarted meanwhile can be continued after a crash
- * only if the archive has a part of it.
- */
+/** From a checkpoint until what is new is sent: a WAL that was restarted can be continued only if the archive has a part of it. */
 const AFTER_CHECKPOINT_MS = 100;
 
 /** Ends the current generation, without what the archive does not have. The next one begins with a base. */
@@ -64,10 +61,7 @@ function supersede(archive: Archiving, reason: string): void {
   archive.onSuperseded(reason);
 }
 
-/**
- * A read that fails is repeated, and nothing is lost meanwhile. Everything else ends the generation: a restart of the WAL,
- * objects that the storage has lost, or a bug.
- */
+/** A read that fails is repeated. All else ends the generation: a restart of the WAL, lost objects of the storage, or a bug. */
 function handleError(archive: Archiving, error: unknown): void {
   const isBeingWritten = error instanceof AppError && error.code === "unavailable";
   if (isBeingWritten || isDiskError(error) || /^E[A-Z]/.test(systemCode(error))) {
@@ -168,10 +162,7 @@ function tick(archive: Archiving): void {
   reportState(archive);
 }
 
-/**
- * A single server in async mode serves without its storage: then it returns early.
- * @throws {AppError} operator if the archive cannot be used, e.g. because it is that of another database
- */
+/** A single server in async mode does not wait for its storage. @throws {AppError} operator if the archive cannot be used */
 async function start(archive: Archiving, followed: Continuation | null): Promise<void> {
   const isNeeded = archive.commit === "sync" || archive.standby;
   const opening = open(archive, () => begin(archive, followed));

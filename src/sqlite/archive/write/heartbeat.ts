@@ -1,7 +1,4 @@
-/**
- * Shows that this server is running, so that no other takes its archive by mistake, and notices when one has: a server
- * without writes would not.
- */
+/** Keeps other servers from taking the archive by mistake, and notices when one has: a server without writes would not. */
 import { AppError } from "../../../base/error.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ArchiveContext } from "../context.ts";

@@ -32,10 +32,7 @@ async function removeBefore(
   }
 }
 
-/**
- * Deletes the slots before this one, except the seal of each log: a server that was suspended since could create that slot
- * again, and acknowledge what cannot be restored.
- */
+/** Deletes earlier slots, but not the seals: a server that was suspended could create that slot, and acknowledge its segment. */
 function removeSlots(storage: ObjectStorage, first: ObjectId): Promise<void> {
   return removeBefore(storage, prefixes.log, slotKey(first), async (keys) => {
     const slots = keys.map((key) => parseKey(key)).filter((slot) => slot !== null);

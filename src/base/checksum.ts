@@ -22,9 +22,8 @@ export async function verifyFile(path: string): Promise<void> {
   const isShort = stats.isFile() && stats.size <= 1024;
   const text = isShort ? await checksum.text().catch(() => "") : "";
   const [hash] = /\b[0-9a-f]{64}\b/i.exec(text) ?? [];
-  if (hash === undefined) {
+  if (hash === undefined)
     fail("operator", `${path}${CHECKSUM_SUFFIX} is not a checksum that can be read: move it away`);
-  }
   if (hash.toLowerCase() === (await hashOf(Bun.file(path)))) return;
   const advice = "If you have edited it, delete that file";
   fail("operator", `Cannot import ${path}: it differs from ${path}${CHECKSUM_SUFFIX}. ${advice}`);

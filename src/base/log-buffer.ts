@@ -87,9 +87,8 @@ export function createLogBuffer(writeBytes: WriteBytes) {
     /** Gives up if the reader makes no progress for a second. @returns false if a write has failed since the start */
     async finish(): Promise<boolean> {
       progressMs = performance.now();
-      while (flushing !== null && performance.now() - progressMs < MAX_STALL_MS) {
+      while (flushing !== null && performance.now() - progressMs < MAX_STALL_MS)
         await Promise.race([flushing, Bun.sleep(50)]);
-      }
       return !failed;
     },
   };

@@ -37,12 +37,8 @@ export function readSecret(environment: Environment, name: string): string | nul
   const value = environment[name] || null;
   const path = environment[`${name}_FILE`] || null;
   if (path === null) return value;
-  if (value !== null) {
-    fail(
-      "operator",
-      `${name} and ${name}_FILE are both set: unset one, or set it to an empty value`,
-    );
-  }
+  const advice = "unset one, or set it to an empty value";
+  if (value !== null) fail("operator", `${name} and ${name}_FILE are both set: ${advice}`);
   // The rest could become a part of a file name or of a header.
   return readSecretFile(`${name}_FILE`, path, /^\P{Cc}+$/u, "one line of text");
 }

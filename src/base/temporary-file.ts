@@ -2,19 +2,7 @@
  * Temporary files. A file gets its final name when it is complete and on disk. Until then its name, or that of its
  * directory, contains the id of the process that writes it, so that a later run can remove what killed processes left.
  */
-import {
-  closeSync,
-  existsSync,
-  fsyncSync,
-  linkSync,
-  lstatSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import * as fs from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { systemCode } from "./error.ts";
 
@@ -41,16 +29,16 @@ function isAlive(pid: number): boolean {
 
 function findStale(path: string): string[] {
   const directory = dirname(resolve(path));
-  return readdirSync(directory).flatMap((name) => {
+  return fs.readdirSync(directory).flatMap((name) => {
     const { target, pid } = TEMPORARY.exec(name)?.groups ?? {};
     if (target === undefined || isAlive(Number(pid))) return [];
     const file = join(directory, name);
-    let stats = lstatSync(file, { throwIfNoEntry: false });
+    let stats = fs.lstatSync(file, { throwIfNoEntry: false });
     if (stats?.isDirectory()) {
       // Its owner could exchange it while it is removed.
       if (stats.uid !== process.geteuid?.()) return [];
       // The file is made after its directory.
-      stats = lstatSync(join(file, DATABASE), { throwIfNoEntry: false }) ?? stats;
+      stats = fs.lstatSync(join(file, DATABASE), { throwIfNoEntry: false }) ?? stats;
     }
     const { mtimeMs = 0 } = stats ?? {};
     return target === basename(path) || Date.now() - mtimeMs > MIN_AGE_MS ? [file] : [];
@@ -59,7 +47,7 @@ function findStale(path: string): string[] {
 
 function removeQuietly(path: string): void {
   try {
-    rmSync(path, { recursive: true, force: true });
+    fs.rmSync(path, { recursive: true, force: true });
   } catch {
     // It must not prevent this run, or hide its error. A later run tries again.
   }
@@ -87,32 +75,32 @@ export function claimTemporary(path: string): string {
 /** Creates an empty database. Only this user may enter its directory: SQLite would apply a WAL that somebody puts next to it. */
 export function makeTemporaryDatabase(target: string) {
   const directory = claimTemporary(target);
-  mkdirSync(directory, { mode: 0o700 });
+  fs.mkdirSync(directory, { mode: 0o700 });
   const path = join(directory, DATABASE);
-  writeFileSync(path, "", { mode: 0o600 });
+  fs.writeFileSync(path, "", { mode: 0o600 });
   return { path, [Symbol.dispose]: () => removeQuietly(directory) };
 }
 
 /** Also the entries of a directory. */
 export function fsyncPath(path: string): void {
-  const descriptor = openSync(path, "r");
+  const descriptor = fs.openSync(path, "r");
   try {
-    fsyncSync(descriptor);
+    fs.fsyncSync(descriptor);
   } finally {
-    closeSync(descriptor);
+    fs.closeSync(descriptor);
   }
 }
 
 /** @param temporaryPath of a complete, synced file. @returns whether no file had the name */
 export function publishNew(temporaryPath: string, path: string): boolean {
   try {
-    linkSync(temporaryPath, path);
+    fs.linkSync(temporaryPath, path);
   } catch (error) {
-    if (systemCode(error) === "EEXIST" || existsSync(path)) return false;
+    if (systemCode(error) === "EEXIST" || fs.existsSync(path)) return false;
     // Some file systems have no hard links.
-    renameSync(temporaryPath, path);
+    fs.renameSync(temporaryPath, path);
     return true;
   }
-  rmSync(temporaryPath);
+  fs.rmSync(temporaryPath);
   return true;
 }

@@ -22,9 +22,8 @@ export function resolveLinks(path: string): string {
   const own = join(directory, name);
   const link = lstatSync(own, { throwIfNoEntry: false });
   if (link?.isSymbolicLink() !== true) return own;
-  if (!isTrusted(link.uid, statSync(own, { throwIfNoEntry: false })?.uid)) {
+  if (!isTrusted(link.uid, statSync(own, { throwIfNoEntry: false })?.uid))
     fail("operator", `${own} is a link of user ${link.uid} to a file of another user`);
-  }
   const target = readlinkSync(own);
   return resolveLinks(isAbsolute(target) ? target : `${directory}/${target}`);
 }

@@ -22,17 +22,14 @@ export function describeConstraint(schema: Schema): string {
     const [inner] = schema.anyOf;
     return inner === undefined ? "must be null" : `${describeConstraint(inner)} or null`;
   }
-  if (TypeGuard.IsRecord(schema)) {
+  if (TypeGuard.IsRecord(schema))
     return schema.maxProperties === undefined
       ? "must be an object"
       : `must be an object of at most ${schema.maxProperties} entries`;
-  }
-  if (TypeGuard.IsArray(schema)) {
+  if (TypeGuard.IsArray(schema))
     return `must be an array of ${describeRange(schema.minItems ?? 0, schema.maxItems ?? 0, "items")}`;
-  }
-  if (TypeGuard.IsInteger(schema)) {
+  if (TypeGuard.IsInteger(schema))
     return `must be an integer from ${schema.minimum} to ${schema.maximum}`;
-  }
   if (schema[Kind] === "Text") {
     const { enum: values } = schema;
     if (isLong(values)) return `must be ${schema.description}`;
@@ -69,6 +66,8 @@ function fieldFromPath(path: string, root: unknown): string {
   return field;
 }
 
+type Problem = Omit<FieldError, "field">;
+
 export const unknownField = "is not allowed";
 
 /** Maps are not changed. @param onUnknown called with the path of each dropped field, without indices: `items.color` */
@@ -78,9 +77,8 @@ export function removeUnknownFields(
   onUnknown: (field: string) => void,
   path = "",
 ): unknown {
-  if (TypeGuard.IsArray(schema) && Array.isArray(value)) {
+  if (TypeGuard.IsArray(schema) && Array.isArray(value))
     return value.map((element) => removeUnknownFields(element, schema.items, onUnknown, path));
-  }
   const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
   if (!TypeGuard.IsObject(schema) || !isObject) return value;
   const known: [string, unknown][] = [];
@@ -93,10 +91,7 @@ export function removeUnknownFields(
   return Object.fromEntries(known);
 }
 
-function problemOf(
-  { type, schema, path, value }: ValueError,
-  record?: Schema,
-): Omit<FieldError, "field"> {
+function problemOf({ type, schema, path, value }: ValueError, record?: Schema): Problem {
   const of = (code: ProblemCode, details?: ProblemDetails) => ({
     code,
     problem: describeConstraint(schema),
@@ -135,9 +130,8 @@ function problemOf(
       // That of `Nullable`.
       const inner = TypeGuard.IsUnion(schema) ? schema.anyOf[0] : schema;
       if (typeof value !== "string" || inner?.[Kind] !== "Text") return of("type");
-      if (!isStorable(value)) {
+      if (!isStorable(value))
         return { code: "format", problem: "must be text without U+0000 and lone surrogates" };
-      }
       const { enum: allowed, minLength: min = 0, maxLength: max = Infinity } = inner;
       if (allowed !== undefined && !isLong(allowed)) return of("not_allowed", { allowed });
       const hidden = inner["format"] === "email" ? UNREADABLE.exec(value)?.[0] : undefined;

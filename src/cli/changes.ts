@@ -19,10 +19,7 @@ export function readChangeId(flag: string, text: string): number {
  * changes. @param stop `null` if it fails after a while
  * @returns whether it was not stopped. @throws {AppError} operator if the server has ended meanwhile
  */
-async function untilArchived(
-  { config, backendOf }: CommandSystem,
-  stop: AbortSignal | null,
-): Promise<boolean> {
+async function untilArchived({ config, backendOf }: CommandSystem, stop: AbortSignal | null) {
   const { archiveCommit, databaseUrl } = config;
   const { isServed, watchArchive } = backendOf(databaseUrl);
   if (archiveCommit !== "sync" || !isServed(databaseUrl)) return true;

@@ -134,9 +134,8 @@ async function importBatches<Given>(
 
 /** @throws {AppError} validation_failed if the record is the text of a line that still has to be corrected */
 function withoutMarks(record: unknown): unknown {
-  if (hasMember(record, TEXT_FIELD)) {
+  if (hasMember(record, TEXT_FIELD))
     failField(TEXT_FIELD, "format", "must be replaced by the fields of the record");
-  }
   if (hasMember(record, ERROR_FIELD)) {
     const { [ERROR_FIELD]: _, ...others } = record;
     return others;

@@ -2,7 +2,6 @@ import { formatCounts } from "../base/count-text.ts";
 import { fail } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
 import { readTime, readUrl } from "../domain/config.ts";
-import type { RestoreOptions } from "../domain/store.ts";
 import { describeResult, describeWarnings } from "./backup.ts";
 import { type CommandSystem, type JsonOption, printResult } from "./system/system.ts";
 
@@ -11,11 +10,7 @@ export interface RestoreFlags {
   readonly at?: string;
 }
 
-function readSource(
-  system: CommandSystem,
-  file: string | undefined,
-  { from, at }: RestoreFlags,
-): RestoreOptions["from"] {
+function readSource(system: CommandSystem, file: string | undefined, { from, at }: RestoreFlags) {
   const time = at === undefined ? null : readTime("--at", at);
   if (at !== undefined && from === undefined) fail("usage", "--at needs --from");
   if (file !== undefined && from === undefined) return file;

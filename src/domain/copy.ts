@@ -90,11 +90,7 @@ async function digestRows(
  * @throws {AppError} operator if they differ, or the target could assign an id again
  * @throws the reason of `signal` if it cancels the copy
  */
-export async function copyRows(
-  source: CopySource,
-  target: CopyTarget,
-  signal: AbortSignal,
-): Promise<Readonly<Record<CopiedTable, number>>> {
+export async function copyRows(source: CopySource, target: CopyTarget, signal: AbortSignal) {
   const counts = {} as Record<CopiedTable, number>;
   const digests = {} as Record<CopiedTable, string>;
   for (const table of copiedTableNames) {

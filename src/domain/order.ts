@@ -164,10 +164,9 @@ export function leadsTo(from: OrderStatus, to: OrderStatus): boolean {
 /** Of an order in another system, perhaps several steps ahead. @throws {AppError} validation_failed, or as `patchOrder` */
 export function requireAllowedChange(order: Order, changed: Order): void {
   // An order of another time is another order, which has the reference of this one.
-  for (const field of ["created_at", "currency", "items"] as const) {
+  for (const field of ["created_at", "currency", "items"] as const)
     if (!Bun.deepEquals(order[field], changed[field], true))
       failField(field, "read_only", `must be as in order ${order.id}: it never changes`);
-  }
   requireRecordSize(changed, longestOrder);
   if (!leadsTo(order.status, changed.status)) requireStep(order.status, changed.status);
   requireRefund(order, changed.refunded);

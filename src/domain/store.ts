@@ -90,7 +90,7 @@ export interface StoreOptions {
   readonly onWarning?: (warning: string) => void;
 }
 
-export interface RestoreOptions {
+interface RestoreOptions {
   /** Path of the backup, or an archive; `null` for its newest state. */
   readonly from: string | { readonly storage: ObjectStorage; readonly at: Date | null };
   readonly databaseUrl: string;

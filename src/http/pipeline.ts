@@ -72,12 +72,7 @@ function handleRoute(services: Services, call: UncheckedCall, route: Route): Han
     : authorize(services, call, route, token);
 }
 
-function authorize(
-  services: Services,
-  call: UncheckedCall,
-  route: Route,
-  token: Token | null,
-): Handled {
+function authorize(services: Services, call: UncheckedCall, route: Route, token: Token | null) {
   admit(services, call, token);
   if (token !== null) {
     if (route.scopes) requireScopes(token, route.scopes);

@@ -84,9 +84,8 @@ function findFile(databaseUrl: string, mode: StoreMode, create: boolean): string
   if (create) makeParents(path);
   // Throws if a directory must not be searched.
   const file = statSync(path, { throwIfNoEntry: false });
-  if (file === undefined && !create) {
+  if (file === undefined && !create)
     fail("operator", "no such file; DATABASE_URL or --database-url selects another one");
-  }
   if (file?.isDirectory()) fail("operator", "it is a directory");
   // A named pipe would be waited for without end.
   if (file?.isFile() === false) fail("operator", "it is not a regular file");
@@ -222,10 +221,7 @@ async function openOrReplace(options: StoreOptions): Promise<Store> {
 }
 
 /** @throws {AppError} operator with a message that begins with the path, if an error with a known code is the cause */
-async function describeOpening<Result>(
-  path: string,
-  open: () => Result | Promise<Result>,
-): Promise<Result> {
+async function describeOpening<Result>(path: string, open: () => Result | Promise<Result>) {
   try {
     return await open();
   } catch (error) {

@@ -1,15 +1,4 @@
-import {
-  closeSync,
-  createReadStream,
-  fstatSync,
-  fsyncSync,
-  openSync,
-  renameSync,
-  rmSync,
-  statSync,
-  write,
-  writeSync,
-} from "node:fs";
+import * as fs from "node:fs";
 import { dirname, resolve } from "node:path";
 import { databaseFiles } from "../../base/database-url.ts";
 import { fail, fileProblem, systemCode } from "../../base/error.ts";
@@ -21,11 +10,7 @@ const STDIN = 0;
 
 const CHUNK_BYTES = 2 ** 18;
 
-export function withFileErrors<Result>(
-  verb: "read" | "write",
-  name: string,
-  work: () => Result,
-): Result {
+export function withFileErrors<Result>(verb: "read" | "write", name: string, work: () => Result) {
   try {
     return work();
   } catch (error) {
@@ -41,7 +26,7 @@ const RETRY_MS = 10;
 /** Writes in a thread of Bun's pool: a full pipe blocks that thread only. @see WriteBytes */
 export async function writeSome(descriptor: number, bytes: Uint8Array): Promise<number | null> {
   const { promise, resolve, reject } = Promise.withResolvers<number>();
-  write(descriptor, bytes, (error, count) => (error === null ? resolve(count) : reject(error)));
+  fs.write(descriptor, bytes, (error, count) => (error === null ? resolve(count) : reject(error)));
   try {
     return await promise;
   } catch (error) {
@@ -60,12 +45,12 @@ function isReaderGone(error: unknown): boolean {
 export function openInput(path: string | null): AsyncIterable<Uint8Array> {
   // Opened once: a pipe would lose its writer.
   const descriptor =
-    path === null ? STDIN : withFileErrors("read", path, () => openSync(path, "r"));
-  if (fstatSync(descriptor).isDirectory())
+    path === null ? STDIN : withFileErrors("read", path, () => fs.openSync(path, "r"));
+  if (fs.fstatSync(descriptor).isDirectory())
     fail("operator", `Cannot read ${path ?? "stdin"}: it is a directory`);
   if (path === null) return Bun.stdin.stream();
   // Unlike the stream of Bun.file, this one can read any device.
-  return createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES });
+  return fs.createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES });
 }
 
 /** Waits for a slow reader. @throws {AppError} operator; output_closed if the reader has closed the descriptor */
@@ -74,7 +59,7 @@ export function writeOutput(name: string, descriptor: number, text: string): voi
     let bytes = Buffer.from(text);
     while (bytes.length > 0) {
       try {
-        bytes = bytes.subarray(writeSync(descriptor, bytes));
+        bytes = bytes.subarray(fs.writeSync(descriptor, bytes));
       } catch (error) {
         if (isReaderGone(error)) fail("output_closed", `the reader of ${name} has closed it`);
         if (systemCode(error) !== "EAGAIN") throw error;
@@ -86,7 +71,7 @@ export function writeOutput(name: string, descriptor: number, text: string): voi
 
 function isSameFile(one: string, other: string): boolean {
   if (resolve(one) === resolve(other)) return true;
-  const [first, second] = [one, other].map((path) => statSync(path, { throwIfNoEntry: false }));
+  const [first, second] = [one, other].map((path) => fs.statSync(path, { throwIfNoEntry: false }));
   return first !== undefined && first.ino === second?.ino && first.dev === second.dev;
 }
 
@@ -98,24 +83,24 @@ function failIfExists(path: string): never {
 /** @param target the path without links; the file has another name until it is complete */
 function openFile(path: string, target: string, force: boolean): OutputStream {
   const written = claimTemporary(target);
-  const descriptor = withFileErrors("write", path, () => openSync(written, "wx"));
+  const descriptor = withFileErrors("write", path, () => fs.openSync(written, "wx"));
   let open = true;
   return {
     write: (text) => writeOutput(path, descriptor, text),
     finish: () =>
       withFileErrors("write", path, () => {
-        fsyncSync(descriptor);
-        closeSync(descriptor);
+        fs.fsyncSync(descriptor);
+        fs.closeSync(descriptor);
         open = false;
-        if (force) renameSync(written, target);
+        if (force) fs.renameSync(written, target);
         else if (!publishNew(written, target)) failIfExists(path);
         // Before this, a power failure can undo the rename.
         fsyncPath(dirname(resolve(target)));
       }),
     [Symbol.dispose]() {
-      if (open) closeSync(descriptor);
+      if (open) fs.closeSync(descriptor);
       // A complete file has its name.
-      rmSync(written, { force: true });
+      fs.rmSync(written, { force: true });
     },
   };
 }
@@ -124,11 +109,11 @@ export function openOutput(path: string, force: boolean, databaseUrl: string): O
   if (path === "") fail("usage", "The name of the file is empty");
   if (databaseFiles(databaseUrl).some((file) => isSameFile(path, file)))
     fail("operator", `Cannot write ${path}: it belongs to the database`);
-  const stats = statSync(path, { throwIfNoEntry: false });
+  const stats = fs.statSync(path, { throwIfNoEntry: false });
   const target = withFileErrors("write", path, () => resolveLinks(path));
   // A device or a pipe is written in place.
   if (stats?.isFile() === false) {
-    const descriptor = withFileErrors("write", path, () => openSync(path, "w"));
+    const descriptor = withFileErrors("write", path, () => fs.openSync(path, "w"));
     const write = (text: string) => writeOutput(path, descriptor, text);
     return { write, finish() {}, [Symbol.dispose]() {} };
   }

@@ -56,10 +56,9 @@ type Filters = Readonly<Record<string, string | number | readonly (string | numb
 /** @returns a function that returns a link to another page with the same limit and filters. @see RFC 8288 */
 export function pageLinker(path: string, limit: number, filters: Filters) {
   let parameters = "";
-  for (const [name, value] of Object.entries(filters)) {
+  for (const [name, value] of Object.entries(filters))
     if (value !== undefined)
       parameters += `&${name}=${encodeURIComponent(String(value)).replaceAll("%2C", ",")}`;
-  }
   return (rel: string, position: string) =>
     `<${path}?limit=${limit}&${position}${parameters}>; rel="${rel}"`;
 }

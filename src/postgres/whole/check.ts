@@ -93,10 +93,7 @@ function sectionsOf(placement: Placement): readonly Section[] {
 }
 
 /** If damage makes a section unreadable, this becomes a finding, and the next one is checked. @param session in a transaction */
-export async function findProblems(
-  session: Session,
-  placement: Placement,
-): Promise<readonly string[]> {
+export async function findProblems(session: Session, placement: Placement) {
   const findings: string[] = [];
   // The sections read whole tables.
   await session.script("set local enable_seqscan = on");

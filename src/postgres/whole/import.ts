@@ -24,11 +24,7 @@ import { type EditableTable, prepareUpdate } from "../tables/record-writes.ts";
 import { editableUsers } from "../tables/users.ts";
 import { lockIds, rowsOf } from "./rows.ts";
 
-async function loadIds(
-  session: Session,
-  table: string,
-  keys: readonly UniqueKey[],
-): Promise<{ readonly ids: readonly number[]; idOf(key: UniqueKey): number | null }> {
+async function loadIds(session: Session, table: string, keys: readonly UniqueKey[]) {
   const found = new Map<string, number>();
   for (const field of ["reference", "email"] as const) {
     const values = keys.filter(([other]) => other === field).map(([, value]) => value);
@@ -38,7 +34,7 @@ async function loadIds(
     const rows = await session.all<{ key: string; id: number }>(select, values);
     for (const { key, id } of rows) found.set(`${field} ${key}`, id);
   }
-  return { ids: [...found.values()], idOf: (key) => found.get(key.join(" ")) ?? null };
+  return { ids: [...found.values()], idOf: (key: UniqueKey) => found.get(key.join(" ")) ?? null };
 }
 
 async function loadStored<Row extends User | Order, Import extends object>(

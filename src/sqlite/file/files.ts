@@ -1,24 +1,5 @@
 /** Creates and replaces database files so that a path only ever names a complete file. */
-import {
-  accessSync,
-  chmodSync,
-  closeSync,
-  constants,
-  copyFileSync,
-  existsSync,
-  fstatSync,
-  lchownSync,
-  linkSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readSync,
-  renameSync,
-  rmSync,
-  statfsSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import * as fs from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { suffixes } from "../../base/database-url.ts";
 import { fail, systemCode } from "../../base/error.ts";
@@ -32,7 +13,7 @@ const SIDECAR_SUFFIXES = [suffixes.wal, suffixes.shm, suffixes.journal];
 /** @returns the bytes that users other than root can still write; `null` if the directory has been moved away */
 export function freeBytesOf(path: string): number | null {
   try {
-    const { bavail, bsize } = statfsSync(dirname(path));
+    const { bavail, bsize } = fs.statfsSync(dirname(path));
     return bavail * bsize;
   } catch {
     return null;
@@ -41,12 +22,12 @@ export function freeBytesOf(path: string): number | null {
 
 /** @returns 0 if there is no file */
 export function sizeOf(path: string): number {
-  return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+  return fs.statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
 
 /** @returns what changes with every write to the file, but not when another name of it is removed; empty if there is none */
 export function fileState(path: string): string {
-  const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
+  const stats = fs.statSync(path, { bigint: true, throwIfNoEntry: false });
   if (stats === undefined) return "";
   const { dev, ino, size, mtimeNs } = stats;
   return [dev, ino, size, mtimeNs].join(":");
@@ -54,28 +35,27 @@ export function fileState(path: string): string {
 
 /** @returns the suffixes of the files that exist next to this path; the database itself may be missing */
 export function sidecarsOf(path: string): readonly string[] {
-  return SIDECAR_SUFFIXES.filter((suffix) => existsSync(path + suffix));
+  return SIDECAR_SUFFIXES.filter((suffix) => fs.existsSync(path + suffix));
 }
 
 /** `publish` detects a later one. @throws {AppError} operator if the file or a WAL exists, or one next to it is not trusted */
 export function requireAbsent(path: string): void {
   requireOwnNeighbours(resolveLinks(path));
-  if (statSync(path, { throwIfNoEntry: false }) !== undefined) {
+  if (fs.statSync(path, { throwIfNoEntry: false }) !== undefined)
     fail("operator", "the file already exists");
-  }
   // SQLite would merge it into the new database.
   if (sidecarsOf(path).length > 0)
     fail("operator", "the WAL (`…-wal`) of another database is next to it: move it away");
 }
 
 /** SQLite reports those that it may not open in several ways, e.g. as an I/O error. @throws {AppError} operator */
-export function requirePermission(paths: readonly string[], mode = constants.R_OK): void {
-  for (const path of paths.filter((each) => existsSync(each))) {
+export function requirePermission(paths: readonly string[], mode = fs.constants.R_OK): void {
+  for (const path of paths.filter((each) => fs.existsSync(each))) {
     try {
-      accessSync(path, mode);
+      fs.accessSync(path, mode);
     } catch (error) {
       if (systemCode(error) !== "EACCES") throw error;
-      const stats = statSync(path);
+      const stats = fs.statSync(path);
       const owner = `belongs to user ${stats.uid} with mode ${(stats.mode & 0o777).toString(8)}`;
       const own = `this process runs as user ${process.getuid?.()}`;
       fail("operator", `permission denied: ${path} ${owner}, and ${own}`);
@@ -86,7 +66,7 @@ export function requirePermission(paths: readonly string[], mode = constants.R_O
 /** Creates the directory of a file, and those that it is in, so that a power failure does not lose them. */
 export function makeParents(path: string): void {
   const parent = dirname(resolve(path));
-  const first = mkdirSync(parent, { recursive: true });
+  const first = fs.mkdirSync(parent, { recursive: true });
   if (first === undefined) return;
   for (let created = parent; created.length >= first.length; created = dirname(created))
     fsyncPath(dirname(created));
@@ -105,21 +85,21 @@ const MAGIC = "SQLite format 3\0";
  * the last page ends, `NaN` if the header is damaged; `null` if the file is not a SQLite database
  */
 export function readHeader(path: string) {
-  const descriptor = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW);
+  const descriptor = fs.openSync(path, fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW);
   try {
     const header = Buffer.alloc(HEADER_BYTES);
-    readSync(descriptor, header);
+    fs.readSync(descriptor, header);
     if (!header.toString("latin1").startsWith(MAGIC)) return null;
     // The two bytes 0, 1 stand for 65,536.
     const pageBytes = header.readUInt16LE(16) << 8;
     const counted = header.readUInt32BE(28);
     // As SQLite does: a program that does not know the number of pages has not repeated the change counter.
     const isCounted = counted > 0 && header.readUInt32BE(24) === header.readUInt32BE(92);
-    const pages = isCounted ? counted : Math.floor(fstatSync(descriptor).size / pageBytes);
+    const pages = isCounted ? counted : Math.floor(fs.fstatSync(descriptor).size / pageBytes);
     const end = pages * pageBytes;
     return { applicationId: header.readUInt32BE(68), usesWal: header[18] === 2, pageBytes, end };
   } finally {
-    closeSync(descriptor);
+    fs.closeSync(descriptor);
   }
 }
 
@@ -132,7 +112,7 @@ export function resolveDatabase(databasePath: string, isRead: boolean): string {
   const path = resolveLinks(databasePath);
   requireOwnNeighbours(path);
   // A backup has no other files.
-  const isAlone = isMountPoint(path) && statSync(path).isFile();
+  const isAlone = isMountPoint(path) && fs.statSync(path).isFile();
   if (isAlone && !(isRead && readHeader(path)?.usesWal === false)) {
     const where = "the file is mounted without its directory, where recent writes are";
     fail("operator", `${where}: mount the directory`);
@@ -145,12 +125,12 @@ const REFUSED = /^(EPERM|EACCES|EINVAL|ENOSYS|ENOTSUP|EOPNOTSUPP)$/;
 
 /** Copies permissions but those of others and, as root, the owner. @returns a warning if the file system refuses it */
 export function copyOwnership(copy: string, original: string): string | null {
-  const { uid, gid, mode } = statSync(original);
+  const { uid, gid, mode } = fs.statSync(original);
   try {
     // Not `chown`: the owner of the directory could have put a link to any file there.
-    if (process.getuid?.() === 0) lchownSync(copy, uid, gid);
+    if (process.getuid?.() === 0) fs.lchownSync(copy, uid, gid);
     // Permissions are for the group of the original.
-    chmodSync(copy, mode & 0o770);
+    fs.chmodSync(copy, mode & 0o770);
     return null;
   } catch (error) {
     if (!REFUSED.test(systemCode(error))) throw error;
@@ -161,11 +141,11 @@ export function copyOwnership(copy: string, original: string): string | null {
 /** Copies the file if the file system has no hard links. @throws {AppError} operator if the new name exists */
 export function linkOrCopy(path: string, newPath: string): void {
   try {
-    linkSync(path, newPath);
+    fs.linkSync(path, newPath);
   } catch (error) {
     if (systemCode(error) === "EEXIST") fail("operator", "the file already exists");
     const temporaryPath = claimTemporary(newPath);
-    copyFileSync(path, temporaryPath, constants.COPYFILE_EXCL);
+    fs.copyFileSync(path, temporaryPath, fs.constants.COPYFILE_EXCL);
     copyOwnership(temporaryPath, path);
     publish(temporaryPath, newPath);
   }
@@ -181,7 +161,7 @@ export function publish(temporaryPath: string, path: string): void {
     fsyncPath(dirname(resolve(path)));
   } catch (error) {
     // A power failure could lose the name. Remove the file, so that a retry does not find it.
-    rmSync(path);
+    fs.rmSync(path);
     throw error;
   }
 }
@@ -194,10 +174,10 @@ export function requireWritable(databasePath: string): void {
     // A name that no unfinished copy of this process has, which would be removed.
     const path = claimTemporary(`${databasePath}-probe`);
     try {
-      writeFileSync(path, new Uint8Array(PROBE_BYTES), { flag: "wx", mode: PRIVATE_MODE });
+      fs.writeFileSync(path, new Uint8Array(PROBE_BYTES), { flag: "wx", mode: PRIVATE_MODE });
       fsyncPath(path);
     } finally {
-      rmSync(path, { force: true });
+      fs.rmSync(path, { force: true });
     }
   } catch (error) {
     fail("unavailable", `waiting for its disk, which cannot be written (${systemCode(error)})`);
@@ -208,25 +188,25 @@ export function discard(path: string): void {
   // A log without its database would be refused.
   for (const file of [...SIDECAR_SUFFIXES, ""].map((suffix) => path + suffix)) {
     // Below a file, Bun fails even with `force`.
-    if (existsSync(file)) rmSync(file, { force: true });
+    if (fs.existsSync(file)) fs.rmSync(file, { force: true });
   }
 }
 
 export function discardWal(path: string): void {
-  for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
+  for (const suffix of [suffixes.wal, suffixes.shm]) fs.rmSync(path + suffix, { force: true });
 }
 
 /** Renames a closed database that has diverged from its archive, so that the server restores it. Only one is kept. */
 export function setAside(path: string, now: Date): string {
   const directory = dirname(resolve(path));
   const stem = `${basename(path)}-diverged-`;
-  for (const entry of readdirSync(directory, { withFileTypes: true })) {
+  for (const entry of fs.readdirSync(directory, { withFileTypes: true })) {
     const [before, time = ""] = entry.name.split(stem);
     // Not what somebody has exported under a similar name.
     if (entry.isFile() && before === "" && isTimeInName(time)) discard(join(directory, entry.name));
   }
   const target = join(directory, stem + timeInName(now));
-  for (const suffix of ["", ...sidecarsOf(path)]) renameSync(path + suffix, target + suffix);
+  for (const suffix of ["", ...sidecarsOf(path)]) fs.renameSync(path + suffix, target + suffix);
   fsyncPath(directory);
   return target;
 }

@@ -54,9 +54,8 @@ function requireSchema(db: Database, scripts: readonly string[]): void {
     return fail("operator", `the schema is not that of version ${scripts.length}: ${what}`);
   };
   const missing = new Map(readEntries(scripts).map((entry) => [JSON.stringify(entry), entry]));
-  for (const entry of entriesOf(db)) {
+  for (const entry of entriesOf(db))
     if (!missing.delete(JSON.stringify(entry))) because(entry, "differs, or does not belong to it");
-  }
   for (const entry of missing.values()) because(entry, "is missing");
 }
 

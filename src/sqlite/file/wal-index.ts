@@ -35,9 +35,8 @@ export function committedBytes(state: Pick<WalState, "frames" | "pageBytes"> | n
  */
 export function readWalState(descriptor: number) {
   for (let attempt = 0; attempt < READ_ATTEMPTS; attempt += 1) {
-    if (readSync(descriptor, header, 0, header.length, 0) < header.length) {
+    if (readSync(descriptor, header, 0, header.length, 0) < header.length)
       throw new Error("the index of the write-ahead log is too short");
-    }
     if (header.compare(header, 0, COPY_BYTES, COPY_BYTES, 2 * COPY_BYTES) !== 0) continue;
     const size = header.readUInt16LE(14);
     return {

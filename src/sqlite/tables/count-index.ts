@@ -121,9 +121,8 @@ export function createCountIndex(
       if (isDense && counted() === 0) return { first: offset + 1, skip: 0 };
       let bucket = 0;
       let rest = offset;
-      for (let level = TOP_LEVEL; level >= 0; level -= 1) {
+      for (let level = TOP_LEVEL; level >= 0; level -= 1)
         [bucket, rest] = descend(level, bucket, rest);
-      }
       return { first: bucket * FANOUT + 1, skip: rest };
     },
   };

@@ -107,9 +107,8 @@ export async function backUp(
 ): ReturnType<Backend["backUp"]> {
   try {
     requireAbsent(path);
-    if (databaseFiles(file.path).some((each) => resolve(each) === resolve(path))) {
+    if (databaseFiles(file.path).some((each) => resolve(each) === resolve(path)))
       fail("operator", "the file belongs to the database");
-    }
     using temporary = makeTemporaryDatabase(path);
     const temporaryPath = temporary.path;
     await vacuumInto(file, temporaryPath, signal);

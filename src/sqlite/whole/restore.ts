@@ -123,9 +123,8 @@ function replaceDatabase(temporaryPath: string, path: string, previousPath: stri
     for (const suffix of sidecars) rmSync(path + suffix);
     renameSync(temporaryPath, path);
   } catch (error) {
-    for (const suffix of sidecars) {
+    for (const suffix of sidecars)
       if (!existsSync(path + suffix)) linkOrCopy(previousPath + suffix, path + suffix);
-    }
     for (const suffix of previousFiles) rmSync(previousPath + suffix);
     throw error;
   }

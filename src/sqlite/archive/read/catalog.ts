@@ -66,11 +66,7 @@ export async function orNull<Result>(work: Promise<Result>): Promise<Result | nu
  * missing.
  * @returns the slots of one log that are not empty, sorted, perhaps with some after the end
  */
-async function listSlots(
-  storage: ObjectStorage,
-  from: ObjectId,
-  end: number | null,
-): Promise<StoredSegment[]> {
+async function listSlots(storage: ObjectStorage, from: ObjectId, end: number | null) {
   const slots: StoredSegment[] = [];
   const firstOfBlock = from.number - (from.number % SLOTS_PER_BLOCK);
   for (let number = firstOfBlock; end === null || number <= end; number += SLOTS_PER_BLOCK) {
@@ -272,11 +268,7 @@ async function lacksBase(storage: ObjectStorage, number: number): Promise<boolea
 }
 
 /** @returns whether all generations after that number have begun anew, and none of them ever had a base */
-export async function areVoid(
-  storage: ObjectStorage,
-  after: number,
-  newest: number,
-): Promise<boolean> {
+export async function areVoid(storage: ObjectStorage, after: number, newest: number) {
   const numbers = Array.from({ length: newest - after }, (_, at) => after + 1 + at);
   const lacking = await mapBounded(numbers, async (number) => {
     const { parent } = await readGeneration(storage, number);

@@ -35,11 +35,7 @@ function holderOf(id: ObjectId, found: Head | null): string {
 }
 
 /** @returns what is there; `null` if it was created. @throws {AppError} unavailable if it is unknown whether it exists */
-async function createOrRead(
-  { create, get }: Slots,
-  key: string,
-  body: Uint8Array<ArrayBuffer>,
-): Promise<Uint8Array | null> {
+async function createOrRead({ create, get }: Slots, key: string, body: Uint8Array<ArrayBuffer>) {
   if (await create(key, body)) return null;
   const stored = await get(key, HEAD_BYTES);
   return stored ?? fail("unavailable", `${key} was refused, and does not exist`);

@@ -8,11 +8,7 @@ const MAX_KEPT = 2 ** 20;
 const CHUNK_BYTES = 64 * 1024;
 const MAX_STALL_MS = 1_000;
 
-/**
- * Writes without blocking the event loop. A buffer has at most one write in progress.
- * @returns how many bytes were written; `null` if the reader has gone
- * @throws if the bytes cannot be written, e.g. to a full disk
- */
+/** Does not block. @returns how many bytes were written; `null` if the reader has gone. @throws e.g. if the disk is full */
 export type WriteBytes = (bytes: Uint8Array) => Promise<number | null>;
 
 export type LogBuffer = ReturnType<typeof createLogBuffer>;

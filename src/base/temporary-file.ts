@@ -10,10 +10,7 @@ const TEMPORARY = /^(?<target>.+)\.user-api-(?<pid>\d+)-[0-9a-f]{8}\.partial$/;
 
 const DATABASE = "new.db";
 
-/**
- * Minimum age at which the files of other targets are removed. Each container has its own process ids, so a live
- * process of another container can look dead. It would have modified its file within this time.
- */
+/** Age at which files of other targets are removed: a live process of another container looks dead, but modifies its file. */
 const MIN_AGE_MS = 3_600_000;
 
 function isAlive(pid: number): boolean {

@@ -1,7 +1,4 @@
-/**
- * Whose links and files are used. In a directory that others can write to, they can put a link, which leads to a file of
- * the victim, or a file next to a database, which SQLite would apply to it.
- */
+/** Whose files are used: others could put a link to any file into a directory, or a WAL, which SQLite would apply. */
 import { lstatSync, readlinkSync, statSync } from "node:fs";
 import { basename, dirname, isAbsolute, join } from "node:path";
 import { suffixes } from "./database-url.ts";

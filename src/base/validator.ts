@@ -151,10 +151,7 @@ function innermost(error: ValueError): ValueError {
   return nested === undefined || nested.path === error.path ? error : innermost(nested);
 }
 
-/**
- * @param record that this schema changes; its other fields are reported as read-only, not as unknown
- * @returns a function that throws {AppError} validation_failed with at most 20 problems, one per field
- */
+/** @param record of which other fields are read-only, not unknown. @returns throws {AppError} validation_failed */
 export function createValidator<Of extends Schema>(
   schema: Of,
   record?: Schema,

@@ -32,10 +32,7 @@ async function untilArchived({ config, backendOf }: CommandSystem, stop: AbortSi
   return true;
 }
 
-/**
- * @param hold called before changes are written that were not there at the last call; returns false to end
- * @param wait called when all changes so far are written; returns false to end
- */
+/** @param hold called before changes newer than at its last call. @param wait called after all. Each returns false to end */
 async function writeChanges(
   changes: ChangeStore,
   after: number | undefined,

@@ -36,10 +36,7 @@ export interface CommandDefinition {
   readonly settings?: readonly SettingName[];
   readonly examples: readonly string[];
   readonly commands?: Commands;
-  /**
-   * Receives the arguments, the options (also those of settings) and the command, as commander passes them. Nothing
-   * checks their types: keep the options interface of a command in step with its flags.
-   */
+  /** Receives arguments, options and the command from commander. Nothing checks their types: keep them in step with the flags. */
   readonly run?: (
     system: CommandSystem,
     ...parsed: Parameters<Parameters<Command["action"]>[0]>

@@ -23,10 +23,7 @@ const DAY_MS = 24 * 60 * 60 * 1000;
 
 /** Each connection needs an open file. Below this limit few clients exhaust it, and then no one can connect. */
 const MIN_OPEN_FILES = 4096;
-/**
- * Memory of the process per connection that it accepts. One without a complete request needs up to 20 KiB, also of a
- * client without a token. The rest is for the database and for what other limits allow.
- */
+/** Memory per connection: up to 20 KiB without a complete request. The rest is for the database and for other limits. */
 const BYTES_PER_CONNECTION = 2 ** 16;
 
 /** @returns `null` without an archive, and for a server that only reads */

@@ -5,11 +5,7 @@ import { orderStatuses } from "./order.ts";
 const changedRecord = `case when type <= ${LAST_OF_USERS} then 'user' else 'order' end, record_id`;
 const statusCodes = orderStatuses.map((name, at) => `when '${name}' then ${at + 1}`).join(" ");
 
-/**
- * @param changes a query for all changes
- * @param schema of the functions that are built in
- * @returns the sections of a check, each with a query for its problems
- */
+/** @param changes a query for all of them. @param schema of functions that are built in. @returns sections with their queries */
 export function changeChecks(changes: string, schema: "" | "pg_catalog." = "") {
   const gaps = `
     select ${schema}format('the changes are not consecutive: %s of them from %s to %s',

@@ -1,4 +1,4 @@
-/** Each change of a user or an order, once, in the order of commits. Ids are consecutive: a client sees that none is missing. */
+/** Each change of a user or an order, once, in the order of commits. By consecutive ids, clients see that none is missing. */
 import { type Static, Type } from "@sinclair/typebox";
 import { fail } from "../base/error.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
@@ -199,10 +199,6 @@ export interface ChangeStore {
    * @returns ends the subscription when it is disposed of
    */
   subscribe(listener: () => void): Disposable;
-  /**
-   * Deletes changes that were made before a time, as many as one transaction may. Those that are left are consecutive,
-   * and the newest change of all stays.
-   * @returns whether more may be left to delete
-   */
+  /** Deletes what was made before a time, as much as a transaction may, but not the newest one. @returns whether more is left */
   deleteExpired(before: Date): Promise<boolean>;
 }

@@ -85,11 +85,7 @@ async function digestRows(
   return { rows, digest: hasher.digest("hex") };
 }
 
-/**
- * Writes all rows, reads them back, and compares the digest of each table with the source.
- * @throws {AppError} operator if they differ, or the target could assign an id again
- * @throws the reason of `signal` if it cancels the copy
- */
+/** Writes all rows, and compares them when read back. @throws {AppError} operator if they differ, or ids could be given again */
 export async function copyRows(source: CopySource, target: CopyTarget, signal: AbortSignal) {
   const counts = {} as Record<CopiedTable, number>;
   const digests = {} as Record<CopiedTable, string>;

@@ -23,12 +23,7 @@ export interface RecordStore<Row, Query, Edit, Fields> {
   list(query: Query, client?: ClientId, memory?: PageMemory): MaybePromise<Page>;
   /** `client` as in `list`. */
   get(id: number, client?: ClientId): MaybePromise<RecordText<Row> | null>;
-  /**
-   * @throws {AppError} idempotency_key_reused if the key was used for another request
-   * @throws {AppError} email_taken, for users only
-   * @throws {AppError} reference_taken
-   * @throws {AppError} validation_failed if the user of an order does not exist
-   */
+  /** @throws {AppError} idempotency_key_reused, email_taken, reference_taken; validation_failed if the user does not exist */
   create(fields: Fields, key: IdempotencyKey | null, author?: Author): Promise<RecordText<Row>>;
   /**
    * Reads the record, applies `edit`, and stores the result. An edit that leaves every field as it is writes nothing: the

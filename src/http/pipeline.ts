@@ -1,7 +1,4 @@
-/**
- * The checks that each request passes before the handler of its route: docs/architecture.md has their order. Elysia's
- * hooks would validate before they authenticate, and make a GET more expensive.
- */
+/** The checks before the handler of a route: docs/architecture.md has their order. Elysia's hooks would validate first. */
 import { AppError, fail, failField } from "../base/error.ts";
 import { andThen, type MaybePromise } from "../base/maybe-promise.ts";
 import { failNotPrimary, NOT_PRIMARY, requireRecent } from "../domain/health.ts";

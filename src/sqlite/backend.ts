@@ -35,10 +35,7 @@ import { findWarnings } from "./file/warnings.ts";
 import { createStore } from "./store.ts";
 import { backUp, verifyDatabase } from "./whole/backup.ts";
 
-/**
- * Size of SQLite's page cache, as in better-sqlite3. With SQLite's default of 2,000 KiB each row needs one more
- * system call, which doubles the time of a look-up. Small enough for a container of 128 MB.
- */
+/** Page cache, as in better-sqlite3. With SQLite's 2,000 KiB, a look-up takes twice as long. It fits a container of 128 MB. */
 const CACHE_KIB = 16_000;
 
 /** A file was probably moved or emptied: SQLite would delete its log, and start anew. @throws {AppError} operator */

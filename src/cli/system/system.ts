@@ -72,10 +72,7 @@ export function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
   return new AppError("operator", `Cannot use ${database}: ${messageOf(error)}`);
 }
 
-/**
- * @param use by default, a command writes to a database that exists, which a server may have open as well
- * @throws the error of the work, even if the database cannot be closed afterwards
- */
+/** @param use by default, a command writes to a database that exists. @throws the error of the work, also if closing fails */
 export async function withStore<Result>(
   system: CommandSystem,
   use: Partial<Omit<StoreOptions, "archive" | "databaseUrl" | "now">>,

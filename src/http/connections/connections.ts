@@ -1,9 +1,6 @@
 export const IDLE_TIMEOUT_S = 30;
 
-/**
- * While the server stops, connections without a request are closed after this time. Bun leaves them open if
- * nothing or only a part of a request has arrived on them, and on TLS also if they have had requests.
- */
+/** When a server stops, idle connections are closed after this. Bun does not close those without a request, and on TLS none. */
 const IDLE_MS = 250;
 const POLL_MS = 10;
 

@@ -1,7 +1,7 @@
 /** Graceful shutdown, first phase: 503 of `/health` and `Connection: close` make clients move on before the port closes. */
 
 const PAUSE_MS = 10;
-/** Draining ends after so many pauses without a response. After a stop of the process, a time would end before requests arrive. */
+/** Draining ends after so many pauses without a response. Not after a time: after a standstill, timers run before requests. */
 const QUIET_PAUSES = 10;
 /** Upper bound for draining. Later requests find the port closed. */
 const MAX_DRAIN_MS = 2_000;

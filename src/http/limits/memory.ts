@@ -69,10 +69,7 @@ async function* partsOf(page: Blob, end: () => void) {
   }
 }
 
-/**
- * Large pages that their clients have not read: Bun keeps them for as long as a client likes.
- * @param isSocket whether clients connect to a Unix socket, where only a stream reports that a response was sent
- */
+/** Large pages that clients have not read. @param isSocket whether it is a Unix socket: there, only streams report what was sent */
 export function createResponseMemory(
   { isUnsent }: Pick<Connections, "isUnsent">,
   isSocket: boolean,

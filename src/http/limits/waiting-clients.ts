@@ -75,7 +75,7 @@ export function createWaitingClients(
         },
       };
     },
-    /** Clients that were woken together and wait for the same page share it, unless it is empty: others may get that of `make`. */
+    /** Clients that were woken together and wait for the same page share it, unless it is empty: others may get it. */
     async share<Page extends { readonly isEmpty: boolean }>(
       client: ClientId,
       key: string,

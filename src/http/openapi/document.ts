@@ -49,10 +49,7 @@ const bounds: ReadonlySet<string> = new Set([
   ...["minItems", "maxItems", "minProperties", "maxProperties", "propertyNames"],
 ]);
 
-/**
- * Adds schemas with a title to the components. Requests are closed: what they do not name is rejected. Responses are
- * open, because fields and values are added within v1: a client that validates must not fail then.
- */
+/** Adds schemas with a title to the components. Requests are closed. Responses are open, since v1 adds fields and values. */
 function createSchemas(components: Record<string, JsonSchema>) {
   function schemaOf(schema: JsonSchema, side: Side): JsonSchema {
     const { title } = schema as { readonly title?: string };

@@ -1,9 +1,6 @@
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 
-/**
- * @returns a function that runs work, once for all calls with the same key that come before it begins. It begins when the
- * earlier work of the key has ended, so all of them see what was committed before their calls
- */
+/** @returns runs work after earlier work of its key, once for all calls until then: so they see what was committed before them */
 export function createSingleFlight<Result>() {
   const running = new Map<string, Promise<unknown>>();
   const waiting = new Map<string, Promise<Result>>();

@@ -1,7 +1,4 @@
-/**
- * The writes of requests: batches, in which each has its own outcome. If one makes its batch fail or wait for a locked row,
- * each one of the batch runs alone, and waits longer. So a row that is locked holds up no one else.
- */
+/** Writes in batches. If one fails or waits for a locked row, each of its batch runs alone: no other write waits for that row. */
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Author } from "../../domain/record.ts";
 import { BATCH_LOCK_TIMEOUT_MS, type Session } from "../server/connection.ts";

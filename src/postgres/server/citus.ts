@@ -55,10 +55,7 @@ export async function countWorkers(session: Session): Promise<number> {
   return (await session.first<{ workers: number }>(selectWorkers))?.workers ?? 0;
 }
 
-/**
- * Distributes the tables of one server, with their rows. The new name of the sequence makes creates of servers that still
- * take the tables for those of one server fail: they would leave out the index.
- */
+/** Distributes the tables with their rows. A server that does not know of it cannot create: the sequence has a new name. */
 export const distribution: readonly string[] = [
   "set local citus.shard_replication_factor to 1",
   sequentialMode,

@@ -8,10 +8,7 @@ import { withRetry } from "./retry.ts";
 
 /** How long `close` waits for running work. A server that stops has already given it SHUTDOWN_SECONDS. */
 const CLOSE_MS = 1_000;
-/**
- * Sessions end after 5 to 10 minutes, between statements: a server keeps what an old session has learnt, and a proxy keeps
- * it where it was. At random, so that replicas do not open all of theirs in the same moment.
- */
+/** Sessions end after 5 to 10 minutes, at random, between statements: servers and proxies keep what an old session has. */
 const MIN_LIFETIME_S = 300;
 
 /** How long a write waits for a row that another transaction has locked, if others share its statement. */
@@ -69,10 +66,7 @@ export type Settings = Readonly<Record<string, string | number>>;
 
 export type Database = ReturnType<typeof connect>;
 
-/**
- * Converts int8 values, which Bun returns as bigint, to numbers: every integer of the API fits exactly. The conversion is
- * not done in SQL, because PostgreSQL rounds floating point to 15 digits in text where `extra_float_digits` is below 1.
- */
+/** Makes numbers of int8 values, all of which are exact. In SQL, PostgreSQL could round floating point to 15 digits. */
 function withNumbers<Row>(rows: Row[]): readonly Row[] {
   for (const row of rows as Record<string, unknown>[]) {
     // Not `entries`, which takes five times as long.

@@ -114,10 +114,7 @@ export function isStatementError(error: unknown): boolean {
   return sqlState(error) === LOCK_TIMEOUT || isRolledBack(error);
 }
 
-/**
- * Thrown if the index has an order that its server does not have: it has moved since the index was read, or its server was
- * interrupted in the commit and finishes it when it has recovered. Always retried.
- */
+/** Its server lacks an order of the index: it has moved, or the server is to finish the commit. Always retried. */
 export const orderMissing: AppError = new AppError(
   "unavailable",
   "the database is recovering from a failure",

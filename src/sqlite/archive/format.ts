@@ -222,8 +222,5 @@ export function decodeHeartbeat(generation: number, body: Uint8Array): Heartbeat
   return decodeJson(heartbeatKey(generation), body, isSound);
 }
 
-/**
- * How many segments may be sent while the first of them is not stored: concurrent writes share one, and the next one need
- * not wait for it. No more than this many follow a seal, so that a reader finds it among the last slots.
- */
+/** How many segments are sent while the first is not stored. No more follow a seal: a reader finds it among so many slots. */
 export const MAX_SENDING = 8;

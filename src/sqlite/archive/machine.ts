@@ -128,10 +128,7 @@ export interface RestoreTarget {
 
 /** A restored database that has no name yet. It is deleted if it was not published. */
 export interface RestoredFile extends RestoreTarget, Disposable {
-  /**
-   * Gives it its name, in the place of the copy of a standby. The marker is valid from then on, whenever a crash happens.
-   * @throws {AppError} operator if the database is damaged
-   */
+  /** Gives it its name. From then on the marker is valid, also after a crash. @throws {AppError} operator if it is damaged */
   publish(markerOf: (state: string) => ArchiveMarker): void;
 }
 

@@ -36,16 +36,9 @@ export function createCheckpointer(
   }
 
   return {
-    /**
-     * Starts the thread with a first checkpoint. Call it before a server accepts connections: if they use up the open
-     * files of the process, a thread can no longer start, and the attempt ends the process.
-     */
+    /** Starts the thread. Call it before connections are accepted: when open files are used up, starting one ends the process. */
     prepare: run,
-    /**
-     * Starts a checkpoint if one is due. Call it after each commit, and do not write until it has resolved: then it
-     * reaches the end of the WAL, and the next commit restarts the WAL.
-     * @returns resolves after the attempt; `null` if none is due
-     */
+    /** Call it after each commit, and write nothing before it resolves: the next commit restarts the WAL. `null` if none is due. */
     start(): Promise<void> | null {
       if (isBroken) return null;
       const { all: pages, uncopied } = files?.walPages() ?? { all: 0, uncopied: 0 };

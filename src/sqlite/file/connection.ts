@@ -8,10 +8,7 @@ import { fileState, sidecarsOf } from "./files.ts";
 /** How long opening waits for another process, e.g. for a migration. */
 const OPEN_TIMEOUT_MS = 5_000;
 
-/**
- * Number of pages in the WAL that makes a checkpoint due: 16 MB. With SQLite's default of 1,000, most pages are written
- * again soon after they were copied. With four times as many, each page is copied less often, so writes are cheaper.
- */
+/** Pages in the WAL that make a checkpoint due: 16 MB. With SQLite's 1,000, most would be written again soon after it. */
 export const CHECKPOINT_PAGES = 4000;
 
 /** The WAL is truncated to this size: four times the usual one between two checkpoints, of SQLite's default pages. */

@@ -49,11 +49,7 @@ function readWalErrno(db: Database, errno: Int32Array): void {
   control.close();
 }
 
-/**
- * SQLite reports a read that fails with an I/O error as damage.
- * @returns whether the last system call that failed on the database file, or on the WAL, of this connection was one.
- * SQLite keeps its error when later calls succeed
- */
+/** @returns whether the last system call that failed on the file or its WAL had an I/O error, which SQLite reports as damage */
 export function hadIoError(db: Database): boolean {
   // An `int` of C; Bun requires eight bytes.
   const errno = new Int32Array(2);

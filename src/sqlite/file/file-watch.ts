@@ -1,7 +1,4 @@
-/**
- * Detects that a file of the open database was moved, deleted, replaced, or overwritten by another program. SQLite keeps
- * writing to its open files, so later writes would be acknowledged and missing after a restart.
- */
+/** Notices that a file of the database was moved, deleted, replaced or overwritten: SQLite would go on with the open one. */
 import { closeSync, fstatSync, openSync, readSync, type Stats, statSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
 import { AppError, fail, systemCode } from "../../base/error.ts";

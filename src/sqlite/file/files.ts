@@ -79,11 +79,7 @@ export const PRIVATE_MODE = 0o600;
 const HEADER_BYTES = 100;
 const MAGIC = "SQLite format 3\0";
 
-/**
- * @param path without links
- * @returns `usesWal` is whether a WAL can exist, as with all of our connections, but not with a backup, and `end` is where
- * the last page ends, `NaN` if the header is damaged; `null` if the file is not a SQLite database
- */
+/** @returns `null` for another file. `usesWal`: not of a backup. `end`: of the last page, `NaN` if the header is damaged */
 export function readHeader(path: string) {
   const descriptor = fs.openSync(path, fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW);
   try {

@@ -28,11 +28,7 @@ export function committedBytes(state: Pick<WalState, "frames" | "pageBytes"> | n
   return frames === 0 ? 0 : WAL_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + pageBytes);
 }
 
-/**
- * @param descriptor of the index, whose numbers are in the byte order of the machine: little-endian on x64 and arm64
- * @throws {AppError} unavailable if the writer was interrupted while it writes the header
- * @throws {Error} if the index cannot be read
- */
+/** @param descriptor of the index, in the byte order of the machine. @throws {AppError} unavailable while it is being written */
 export function readWalState(descriptor: number) {
   for (let attempt = 0; attempt < READ_ATTEMPTS; attempt += 1) {
     if (readSync(descriptor, header, 0, header.length, 0) < header.length)

@@ -33,11 +33,7 @@ function findExposed(path: string): readonly string[] {
   return hasPermission(directory, OTHERS_WRITE) ? [...exposed, directory] : exposed;
 }
 
-/**
- * @param path path of an open database, not of a symbolic link to it
- * @param sqliteVersion e.g. `3.51.3`. On macOS the system provides SQLite.
- * @param type of its file system; `null` if it is unknown
- */
+/** @param path of an open database, without links. @param type of its file system; `null` if it is unknown */
 export function findWarnings(path: string, sqliteVersion: string, type = fileSystemOf(path)) {
   const exposed = findExposed(path).join(", ");
   const warnings = [

@@ -88,7 +88,7 @@ export function createCountIndex(
     from (${selects})
   `);
 
-  /** A missing bucket is full in a dense list, else empty. @returns the bucket of the row, and how many of its rows precede it */
+  /** A missing bucket is full in a dense list, else empty. @returns the bucket of the row, and how many rows precede it there */
   function descend(level: number, parent: number, offset: number): [number, number] {
     const width = FANOUT ** (level + 1);
     const low = parent * FANOUT;

@@ -60,10 +60,7 @@ async function vacuumInto(file: DatabaseFile, temporaryPath: string, signal: Abo
   }
 }
 
-/**
- * Records the time for the metrics of a server. A database that no server uses, and that has no such record, gets none,
- * because a command that only reads leaves no trace there. A backup is complete without it.
- */
+/** For the metrics of a server: without one, a command that only reads leaves no trace. A backup is complete without it. */
 function recordBackup(databasePath: string): void {
   const marker = databasePath + suffixes.lastBackup;
   if (!existsSync(marker) && !isServed(databasePath)) return;

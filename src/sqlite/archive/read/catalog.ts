@@ -61,11 +61,7 @@ export async function orNull<Result>(work: Promise<Result>): Promise<Result | nu
   }
 }
 
-/**
- * Lists block by block. Without an end, it stops at an empty block, and the first slot after that shows that the block is
- * missing.
- * @returns the slots of one log that are not empty, sorted, perhaps with some after the end
- */
+/** @returns the slots of a log, perhaps beyond its end, sorted. What follows an empty block shows that the block is missing */
 async function listSlots(storage: ObjectStorage, from: ObjectId, end: number | null) {
   const slots: StoredSegment[] = [];
   const firstOfBlock = from.number - (from.number % SLOTS_PER_BLOCK);

@@ -18,10 +18,7 @@ export function patienceMs(
   return Math.max(takeoverMs * (wasSuperseded ? 2 : 1), 2 * intervalMs);
 }
 
-/**
- * @returns notes what was observed, and returns for how long that has been the same, in ms: between successful
- * observations only, because both processes may have been suspended, or the storage away
- */
+/** @returns notes a state, and returns for how long it was seen unchanged, in ms: both processes may have been suspended */
 export function createStillness(clock: Clock): (state: string) => number {
   let seen: string | null = null;
   let stillMs = 0;

@@ -80,10 +80,7 @@ function createConfirmations(clock: Clock, post: (ticket: number) => void) {
   };
 }
 
-/**
- * Starts the thread, and restores a missing database if the options allow it. @param path without links
- * @throws {AppError} operator if it must not be created, or the storage cannot be used. @throws the reason of the signal
- */
+/** @param path without links. @throws {AppError} operator if it must not be created, or the storage is unusable. @throws on abort */
 export async function openArchive(path: string, options: ArchiveOptions, clock: Clock) {
   const { createWorker, onLog, onStopped, onSuperseded, onWaiting, signal, ...settings } = options;
   const isSync = settings.commit === "sync";

@@ -32,10 +32,7 @@ export type ArchiveRequest =
   | { readonly type: "committed"; readonly ticket: number };
 
 export type ArchiveResponse =
-  /**
-   * The result of `open`: whether the database is a copy, because another server writes to the archive. Of `follow`:
-   * whether nothing is missing that the other server has acknowledged. Otherwise `false`.
-   */
+  /** Of `open`: whether the database is a copy. Of `follow`: whether it has all that was acknowledged. Otherwise `false`. */
   | { readonly type: "done"; readonly result: boolean }
   | {
       readonly type: "failed";

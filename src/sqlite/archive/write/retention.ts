@@ -32,7 +32,7 @@ async function removeBefore(
   }
 }
 
-/** Deletes earlier slots, but not the seals: a server that was suspended could create that slot, and acknowledge its segment. */
+/** Deletes earlier slots, but not the seals: a server that was suspended could create that slot, and acknowledge it. */
 function removeSlots(storage: ObjectStorage, first: ObjectId): Promise<void> {
   return removeBefore(storage, prefixes.log, slotKey(first), async (keys) => {
     const slots = keys.map((key) => parseKey(key)).filter((slot) => slot !== null);
@@ -48,10 +48,7 @@ function removeSlots(storage: ObjectStorage, first: ObjectId): Promise<void> {
   });
 }
 
-/**
- * Deletes what is needed only for states before this time. The newest base that can be restored is always kept: it is
- * the oldest one that is needed, or newer than that. Keys are in the order in which servers wrote the objects.
- */
+/** Deletes what only earlier states need, but never the newest base that can be restored. Keys are in the order of writing. */
 export async function deleteExpired(storage: ObjectStorage, oldestMs: number): Promise<void> {
   const { bases } = await readCatalog(storage);
   const oldest = bases.findLast(({ damage, timeMs }) => damage === null && timeMs <= oldestMs);

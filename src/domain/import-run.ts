@@ -21,20 +21,19 @@ export function isEqualRecord(met: Met, other: Met): boolean {
   return met % HASHES === other % HASHES;
 }
 
-/** An import of 1,000,000 users takes 200 MB more with it. */
-export interface ImportRun {
-  /** The records of earlier batches, by the ids of the stored ones that they are. */
-  readonly met: Map<number, Met>;
-  /** Those of the last batch. It may be planned again if its transaction fails. */
-  batch: { readonly lines: readonly number[]; readonly met: ReadonlyMap<number, Met> };
-  /** Why records are rejected, by a key, an id or a stored record that different ones have in common. */
-  readonly contested: Map<string, string>;
-  /** Of a dry run: ids by their keys; 0 if no record has the key any more. */
-  readonly ids: Map<string, number>;
-  lastId: number;
-}
+export type ImportRun = ReturnType<typeof createImportRun>;
 
-export function createImportRun(): ImportRun {
-  const batch = { lines: [], met: new Map() };
-  return { met: new Map(), batch, contested: new Map(), ids: new Map(), lastId: 0 };
+/** An import of 1,000,000 users takes 200 MB more with it. */
+export function createImportRun() {
+  return {
+    /** The records of earlier batches, by the ids of the stored ones that they are. */
+    met: new Map<number, Met>(),
+    /** Those of the last batch. It may be planned again if its transaction fails. */
+    batch: { lines: [] as readonly number[], met: new Map<number, Met>() },
+    /** Why records are rejected, by a key, an id or a stored record that different ones have in common. */
+    contested: new Map<string, string>(),
+    /** Of a dry run: ids by their keys; 0 if no record has the key any more. */
+    ids: new Map<string, number>(),
+    lastId: 0,
+  };
 }

@@ -46,7 +46,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   async function numberAll(): Promise<void> {
     while ((await numberChanges().catch(() => null))?.isBehind);
   }
-  const context = createContext({ db, placement, now });
+  const context = createContext(db, placement, now);
   const probe = probeWrite(placement);
   let isFull = false;
   db.onError((error) => {

@@ -107,7 +107,7 @@ export function recordStatements(
   });
   const run: Database["run"] = (kind, work, options) =>
     opened.run(kind, (session) => work(record(session)), options);
-  const context = createContext({ db: { ...opened, run }, placement, now: () => new Date() });
+  const context = createContext({ ...opened, run }, placement, () => new Date());
   const users = createUserStore(context);
   return { users, orders: createOrderStore(context), tokens: createTokenStore(context), sent };
 }

@@ -44,7 +44,7 @@ function makeQueue({
     },
   } as Database;
   const placement = { ...oneServer, beforeWrite };
-  const context = createContext({ db, placement, now: () => new Date(0) });
+  const context = createContext(db, placement, () => new Date(0));
   const write = createWriteQueue<Item, string>(context, {
     maxItems: 8,
     run(_session, items) {

@@ -108,19 +108,16 @@ export interface GenerationEvents {
   onLack(key: string): Promise<void>;
 }
 
-export type ArchiveContext = ReturnType<typeof createContext> & {
-  readonly events: GenerationEvents;
-};
+export type ArchiveContext = ReturnType<typeof createContext>;
 
-export function createContext(options: ArchiverOptions) {
+export function createContext(options: ArchiverOptions, events: GenerationEvents) {
   const { machine, files, database, log } = options;
   const problems = createProblems(log, machine, options.onWaiting);
   /** Aborted when the archive was closed, or is that of another server. */
   const ending = new AbortController();
   return {
     ...options,
-    problems,
-    ending,
+    ...{ events, problems, ending },
     signal: AbortSignal.any([options.signal, ending.signal]),
     /** Repeats calls that fail, for what begins a generation. */
     opening: withRetries(options.storage, machine, {

@@ -200,19 +200,16 @@ function checkpoint(archive: Archiving): boolean {
 
 export function createArchiver(options: ArchiverOptions) {
   const { machine } = options;
-  const archive: Archiving = {
-    ...createContext(options),
-    writer: null,
-    events: {
-      onSuperseded: (holder) => supersede(archive, `${holder} has taken over the archive`),
-      onError: (error) => handleError(archive, error),
-      onHeld(untilMs) {
-        archive.heldUntilMs = untilMs;
-        reportState(archive);
-      },
-      onLack: (key) => lookForLack(archive, key),
+  const context = createContext(options, {
+    onSuperseded: (holder) => supersede(archive, `${holder} has taken over the archive`),
+    onError: (error) => handleError(archive, error),
+    onHeld(untilMs) {
+      archive.heldUntilMs = untilMs;
+      reportState(archive);
     },
-  };
+    onLack: (key) => lookForLack(archive, key),
+  });
+  const archive: Archiving = { ...context, writer: null };
   const ticking = machine.every(SENDING_SHARE * options.intervalMs, () => tick(archive));
   const watching = archive.standby
     ? watchWrites(archive, (reason) => supersede(archive, reason))

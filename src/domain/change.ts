@@ -111,10 +111,8 @@ export type HistoryQuery = PageQuery & { readonly table: RecordTable; readonly i
 export interface ChangePage extends Page, Feed {}
 
 /**
- * @param isBehind whether another server may have newer changes
- * @throws {AppError} unavailable if it has them
- * @throws {AppError} changes_reset if the client has read another sequence
- * @throws {AppError} changes_expired if the next change of the client is no longer kept
+ * @param isBehind whether another server may have newer changes: then it is unavailable to ask for these
+ * @throws {AppError} changes_reset if the client has read another sequence; changes_expired; unavailable
  */
 export function requireKept(
   { after, feed: name }: ChangeQuery,

@@ -14,11 +14,10 @@ import type { ClientId } from "./token.ts";
 export interface RecordStore<Row, Query, Edit, Fields> {
   /**
    * Returns a page of records by `id`, which ascends unless the query says otherwise.
-   * @param client who reads it: no client takes more than its share of connections while others
-   * wait. Without it, the process itself
+   * @param client who reads it: none takes more than its share of connections while others wait. Default: the process itself
    * @param memory bounds the page, unless it is small
-   * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
-   * @throws {AppError} unavailable if `memory` has no room for the page
+   * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB; unavailable without room in
+   * `memory`
    */
   list(query: Query, client?: ClientId, memory?: PageMemory): MaybePromise<Page>;
   /** `client` as in `list`. */
@@ -29,12 +28,7 @@ export interface RecordStore<Row, Query, Edit, Fields> {
    * Reads the record, applies `edit`, and stores the result. An edit that leaves every field as it is writes nothing: the
    * version, the times and the feed stay as they are.
    * @returns the record after the edit; `null` if it does not exist
-   * @throws {AppError} idempotency_key_reused if the key was used for another request
-   * @throws {AppError} version_mismatch if a precondition does not hold
-   * @throws {AppError} email_taken, for users only
-   * @throws {AppError} reference_taken
-   * @throws {AppError} validation_failed if the new user of an order does not exist
-   * @throws {AppError} whatever `edit` throws, before anything is written
+   * @throws {AppError} as `create`; version_mismatch if a precondition does not hold; what `edit` throws, before any write
    */
   update(
     id: number,

@@ -47,11 +47,8 @@ export const OrderSum = Type.Object(
 export type OrderSum = Static<typeof OrderSum>;
 
 /**
- * Reads all orders of a period, in one snapshot.
- * @param bounds as returned by {@link boundsOf}
- * @param client as of `RecordStore.list`
- * @throws {AppError} validation_failed as {@link sumsText}
- * @throws {AppError} unavailable if it takes too long, or the write-ahead log is too large
+ * Reads all orders of a period, in one snapshot. @param bounds of {@link boundsOf}. @param client as of `RecordStore.list`
+ * @throws {AppError} validation_failed as {@link sumsText}; unavailable if it takes too long, or the WAL is too large
  */
 export type SumOrders = (
   bounds: readonly string[],

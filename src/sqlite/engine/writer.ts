@@ -185,19 +185,12 @@ export function createWriter(parts: WriterParts) {
      * Runs `work` in a transaction that it shares with other writes. If `work` throws, it does not affect the others. It may
      * run several times, and only the last run is committed. It must have no effect outside the database, and throw an
      * AppError only before its first change. Callers bound the number of queued writes, as `http/limits/memory.ts` does.
-     * @param author who sends it; `null`, the default, for the process itself. Writes of one author keep
-     * their order
+     * @param author `null` for the process itself. Writes of one author keep their order
      * @returns what `work` returned; resolves when the transaction is on disk
-     * @throws whatever `work` throws
-     * @throws {AppError} unavailable if the disk fails, or the files were moved
-     * @throws {AppError} damaged if `work` reads a damaged page
+     * @throws what `work` throws; {AppError} unavailable if the disk fails or the files were moved, damaged if a page is
      */
-    write<Result>(
-      table: string,
-      work: () => Synchronous<Result>,
-      author: Author = null,
-    ): Promise<Result> {
-      return new Promise((resolve, reject) => {
+    write<Result>(table: string, work: () => Synchronous<Result>, author: Author = null) {
+      return new Promise<Result>((resolve, reject) => {
         state.queue.add(author, { table, work, resolve: resolve as Write["resolve"], reject });
         schedule(state);
       });

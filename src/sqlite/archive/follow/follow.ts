@@ -401,10 +401,8 @@ async function untilTakenOver(following: Following, announce: () => void) {
 
 /**
  * Returns when the copy has all that the archive has, and this server has begun the next generation. Until then, the copy
- * can be read.
- * @returns `hasAll` is whether the copy has everything that the other server has acknowledged
- * @throws {AppError} with a cause of {@link endsCopy} if nothing continues the copy
- * @throws the reason of the signal
+ * can be read. `hasAll` is whether it has everything that the other server has acknowledged.
+ * @throws {AppError} with a cause of {@link endsCopy} if nothing continues the copy; the reason of the signal
  */
 export async function follow(options: FollowOptions) {
   const { files, database, start, storage, machine } = options;

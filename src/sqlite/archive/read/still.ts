@@ -36,10 +36,9 @@ export function createStillness(clock: Clock): (state: string) => number {
 const MAX_CHANGES = 4;
 
 /**
- * @param next the first empty slot of the log
- * @param givesUp whether it does not wait for a server that is running
- * @returns when neither the heartbeat nor the log has changed for long enough, or the log has ended; `false` if it gives up
- * @throws the reason of the signal
+ * @param next the first empty slot of the log. @param givesUp whether it does not wait for a server that is running
+ * @returns when neither the heartbeat nor the log has changed for long enough, or the log has ended; `false` if it gives up.
+ * It throws the reason of the signal
  */
 export async function untilStill(
   storage: ObjectStorage,

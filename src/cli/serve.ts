@@ -73,43 +73,29 @@ async function startListening(
   schema: number,
 ): Promise<string> {
   const { config, log } = app;
+  const { host } = config;
   const { sockets } = system;
-  const maxOpenFiles = limitOpenFiles(system, log);
+  const limit = limitOpenFiles(system, log);
   const timeoutMs = config.shutdownSeconds * 1000;
   const drain = createDrain();
-  const isSocket = isSocketPath(config.host);
-  if (isSocket) await removeStaleSocket(config.host);
-  const listener = resources.adopt(
-    await listen({ ...app, drain, sharePort: () => sockets.sharePort(maxOpenFiles) }),
-    async (listening) => {
-      const drainMs = await drain.start(timeoutMs);
-      await listening.stop(Math.max(0, timeoutMs - drainMs));
-    },
-  );
+  const isSocket = isSocketPath(host);
+  if (isSocket) await removeStaleSocket(host);
+  const listener = await listen({ ...app, drain, sharePort: () => sockets.sharePort(limit) });
+  resources.defer(async () => {
+    const drainMs = await drain.start(timeoutMs);
+    await listener.stop(Math.max(0, timeoutMs - drainMs));
+  });
   // For a proxy of the group. Until now, only this user can connect: see the umask in main.ts.
-  if (isSocket) chmodSync(config.host, 0o660);
-  resources.use(
-    sockets.closeIdle(
-      maxOpenFiles,
-      listener.port,
-      listener.pendingPorts,
-      drain.closeConnections,
-      (count) => log.warn("idle connections closed", { count, limit: maxOpenFiles }),
-    ),
-  );
+  if (isSocket) chmodSync(host, 0o660);
+  const { port, pendingPorts } = listener;
+  const onClosed = (count: number) => log.warn("idle connections closed", { count, limit });
+  resources.use(sockets.closeIdle(limit, port, pendingPorts, drain.closeConnections, onClosed));
   resources.use(startReloading(listener.reloadTls, system.onHangup, log));
   // In a container, the host is 0.0.0.0, which is not an address to open.
   const url = localUrl(listener.url);
   const database = redactPassword(config.databaseUrl);
   const readOnly = config.readOnly || undefined;
-  log.info("listening", {
-    url,
-    host: config.host,
-    database,
-    ...build,
-    schema,
-    read_only: readOnly,
-  });
+  log.info("listening", { url, host, database, ...build, schema, read_only: readOnly });
   return url;
 }
 

@@ -29,7 +29,7 @@ export function createApp(options: AppOptions) {
   const table = allRoutes();
   const routes = routesOf(table);
   const services = createServices(options, routes);
-  const paths = new Map(routes.map(({ path, hooks }) => [hooks.defined, path]));
+  const paths = new Map(routes.map(({ path, route }) => [route, path]));
   const handle = (route: Route | null, request: Request, params: unknown) => {
     const path = route === null ? services.unmatched.routeOf(request) : (paths.get(route) ?? "");
     return handleRequest(services, route, path, request, params);

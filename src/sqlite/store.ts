@@ -120,13 +120,8 @@ export async function createStore(
     options.onCommit?.(writes, durationMs);
     watch.check();
   };
-  const writer = createWriter({
-    batch: createWriteBatch(db, files),
-    reader,
-    checkpointer,
-    onCommit,
-    gate: archive,
-  });
+  const batch = createWriteBatch(db, files);
+  const writer = createWriter({ batch, reader, checkpointer, onCommit, gate: archive });
   const timestamp = () => now().toISOString();
   const idempotency = createIdempotencyStore(db, writer, options);
   const context = {

@@ -21,12 +21,12 @@ test("reads name their client to the store", () => {
   };
   const reads = { list: read, get: read };
   const store = { users: reads, orders: reads, changes: { listOf: read } };
-  for (const { method, path, hooks } of routesOf(allRoutes())) {
+  for (const { method, path, route } of routesOf(allRoutes())) {
     if (method !== "GET" || !/\/(users|orders)(\/:id(\/changes)?)?$/.test(path)) continue;
     const head = { status: 200, headers: {} };
     const request = new Request(`http://localhost${path}`);
     const call = { request, head, params: { id: 1 }, query: {}, token: { hash: "a" } };
-    const handle = () => hooks.defined.handler(call as never, { store } as never);
+    const handle = () => route.handler(call as never, { store } as never);
     expect(handle, path).toThrow("read");
   }
   expect(clients).toEqual(Array(6).fill("a"));

@@ -44,17 +44,11 @@ interface Checks {
 /** A route without a response is not in the OpenAPI document. */
 export type RouteDefinition = Checks & (Documented | { readonly response?: undefined });
 
-export interface RouteEntry<Defined = RouteDefinition> {
+export interface RouteEntry<Route = RouteDefinition> {
   readonly method: string;
   readonly path: string;
-  readonly hooks: {
-    readonly detail: { readonly tags: readonly string[] };
-    readonly defined: Defined;
-  };
-}
-
-export function isPublic({ hooks }: RouteEntry): boolean {
-  return hooks.defined.public === true;
+  readonly tags: readonly string[];
+  readonly route: Route;
 }
 
 /** The errors of all routes; and of those that need a token, scopes, or have a body. */

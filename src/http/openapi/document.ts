@@ -11,7 +11,7 @@ import {
   ref,
   withCommonHeaders,
 } from "./components.ts";
-import { commonErrors, isPublic, type RouteEntry } from "./detail.ts";
+import { commonErrors, type RouteDefinition, type RouteEntry } from "./detail.ts";
 
 const description = `
 Users and their orders, as JSON over HTTP.
@@ -131,11 +131,11 @@ function createOperation(components: Components) {
     });
   }
 
-  function errorResponses(route: RouteEntry, errors: readonly ErrorCode[]): JsonSchema {
+  function errorResponses(route: RouteDefinition, errors: readonly ErrorCode[]): JsonSchema {
     const all: ErrorCode[] = [...commonErrors.all];
-    if (!isPublic(route)) all.push(...commonErrors.token);
-    if (route.hooks.defined.scopes) all.push(...commonErrors.scopes);
-    if (route.hooks.defined.body) all.push(...commonErrors.body);
+    if (!route.public) all.push(...commonErrors.token);
+    if (route.scopes) all.push(...commonErrors.scopes);
+    if (route.body) all.push(...commonErrors.body);
     const byStatus = Map.groupBy([...all, ...errors], (code) => errorKinds[code].status);
     const entries = [...byStatus].map(([status, codes]) => {
       const name = codes.join("_or_");
@@ -145,11 +145,10 @@ function createOperation(components: Components) {
     return Object.fromEntries(entries);
   }
 
-  return (route: RouteEntry): JsonSchema | null => {
-    const { method, hooks } = route;
-    if (hooks.defined.response === undefined) return null;
-    const { scopes, params, query, body, response, errors = [], example } = hooks.defined;
-    const { operationId, summary, description } = hooks.defined;
+  return ({ method, tags, route }: RouteEntry): JsonSchema | null => {
+    if (route.response === undefined) return null;
+    const { scopes, params, query, body, response, errors = [], example } = route;
+    const { operationId, summary, description } = route;
     const { status = 200, type = JSON_TYPE } = response;
     const media = body && { schema: schemaOf(body.schema, "request"), example };
     const takesKey = errors.includes("idempotency_key_reused");
@@ -162,9 +161,8 @@ function createOperation(components: Components) {
     const unchanged = "The record still has one of the versions in `If-None-Match`";
     const canBeUnchanged = method === "GET" && errors.includes("version_mismatch");
     return {
-      tags: hooks.detail.tags,
-      ...{ operationId, summary, description },
-      security: isPublic(route) ? [] : [{ token: scopes ?? [] }],
+      ...{ tags, operationId, summary, description },
+      security: route.public ? [] : [{ token: scopes ?? [] }],
       parameters: [
         ...parametersIn("path", params),
         ...parametersIn("query", query),
@@ -208,12 +206,11 @@ export function documentJson(version: string, routes: readonly RouteEntry[]): Js
   };
   const operationOf = createOperation(components);
   const paths: Record<string, Record<string, JsonSchema>> = {};
-  for (const route of routes) {
-    const operation = operationOf(route);
+  for (const entry of routes) {
+    const operation = operationOf(entry);
     if (operation === null) continue;
-    const path = route.path.replace(/:(\w+)/g, "{$1}");
-    const method = route.method.toLowerCase();
-    paths[path] = { ...paths[path], [method]: operation };
+    const path = entry.path.replace(/:(\w+)/g, "{$1}");
+    paths[path] = { ...paths[path], [entry.method.toLowerCase()]: operation };
   }
   return jsonText<JsonSchema>({
     openapi: "3.1.0",

@@ -58,7 +58,8 @@ export function route<const Definition extends RouteDefinition, Body extends Res
 /** @throws if a route of the Elysia instance was not made by `route`: it would have no checks */
 export function routesOf({ routes }: Pick<AnyElysia, "routes">): readonly RouteEntry<Route>[] {
   // Elysia's type of `hooks` is `any`.
-  for (const { method, path, hooks } of routes)
-    if (hooks.defined === undefined) throw new Error(`${method} ${path} is not made by route()`);
-  return routes;
+  return routes.map(({ method, path, hooks: { defined: route, detail } }) => {
+    if (route === undefined) throw new Error(`${method} ${path} is not made by route()`);
+    return { method, path, tags: detail.tags, route };
+  });
 }

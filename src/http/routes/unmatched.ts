@@ -2,7 +2,7 @@
 import { AppError, fail } from "../../base/error.ts";
 import { UNKNOWN_ROUTE } from "../../base/log.ts";
 import type { UncheckedCall } from "../input/call.ts";
-import { isPublic, type RouteEntry } from "../openapi/detail.ts";
+import type { RouteEntry } from "../openapi/detail.ts";
 import type { Cors } from "../output/cors.ts";
 import { docsPath, errorBody } from "../output/error-responses.ts";
 
@@ -23,7 +23,10 @@ export function createUnmatched(cors: Cors | null, routes: readonly RouteEntry[]
     const source = path.replaceAll(".", "\\.").replace(/:[^/]+/g, "[^/]+");
     return { pattern: new RegExp(`^${source}$`), allow: methods.join(", ") };
   });
-  const publicPaths = new Set([...redirects, ...routes.filter(isPublic).map(({ path }) => path)]);
+  const publicPaths = new Set([
+    ...redirects,
+    ...routes.filter(({ route }) => route.public).map(({ path }) => path),
+  ]);
 
   return {
     routeOf({ url }: Request): string {

@@ -73,15 +73,13 @@ const textFormatter: typeof jsonFormatter = {
   },
 };
 
-interface LogOptions {
-  readonly level: LogLevel;
-  readonly format: LogFormat;
-  readonly now: () => Date;
-  /** Receives one line, including its line feed. */
-  readonly write: (line: string) => void;
-}
-
-export function createLog({ level, format, now, write }: LogOptions): Log {
+/** @param write receives one line, including its line feed */
+export function createLog(
+  level: LogLevel,
+  format: LogFormat,
+  now: () => Date,
+  write: (line: string) => void,
+): Log {
   const threshold = logLevels.indexOf(level);
   const enabled = (severity: Severity) => logLevels.indexOf(severity) >= threshold;
   const formatter = format === "json" ? jsonFormatter : textFormatter;

@@ -120,12 +120,8 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   if (options.check) return checkSettings(system);
   const { databaseUrl, readOnly } = config;
   const output = system.openLog();
-  const log = createLog({
-    level: config.logLevel,
-    format: config.logFormat ?? (system.stdoutIsTerminal ? "text" : "json"),
-    now: system.now,
-    write: output.write,
-  });
+  const format = config.logFormat ?? (system.stdoutIsTerminal ? "text" : "json");
+  const log = createLog(config.logLevel, format, system.now, output.write);
   output.onResume((lines) => log.warn("log lines dropped", { lines }));
   // Listen for signals early, so that one during startup is not missed.
   const fault = Promise.withResolvers<StopReason>();

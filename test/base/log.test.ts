@@ -5,7 +5,7 @@ const time = () => new Date("2026-11-20T18:57:03.120Z");
 
 function makeLog(level: LogLevel, format: LogFormat = "json", now = time) {
   const lines: string[] = [];
-  return { log: createLog({ level, format, now, write: (line) => lines.push(line) }), lines };
+  return { log: createLog(level, format, now, (line) => lines.push(line)), lines };
 }
 
 const request = {

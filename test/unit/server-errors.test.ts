@@ -25,7 +25,7 @@ test.each([
 function createErrorLog(nowMs?: () => number) {
   const lines: Record<string, unknown>[] = [];
   const write = (line: string) => void lines.push(JSON.parse(line));
-  const log = createLog({ level: "debug", format: "json", now: () => new Date(0), write });
+  const log = createLog("debug", "json", () => new Date(0), write);
   return { logServerError: createServerErrorLog(log, nowMs), lines };
 }
 

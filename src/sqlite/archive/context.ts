@@ -38,12 +38,9 @@ export function isExpected(error: unknown): boolean {
   return error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
 }
 
-/** What the threads of a server know of its writes without a message: while a write hangs, its thread reads none. */
-type WriteState = ReturnType<typeof createWriteState>;
-
 const CLOSED = -1;
 
-/** @param memory of another thread; two numbers */
+/** What threads know of writes without a message: while one hangs, its thread reads none. @param memory of another thread */
 export function createWriteState(memory = new SharedArrayBuffer(8)) {
   const cells = new Int32Array(memory);
   const replace = (number: number, by: number) =>
@@ -90,7 +87,7 @@ export type ArchiveReport = Omit<ArchiveState, "isHeld" | "isReachable"> & {
 
 export interface ArchiverOptions extends ServerContext {
   readonly database: OpenDatabase;
-  readonly writes: WriteState;
+  readonly writes: ReturnType<typeof createWriteState>;
   /** While the storage is unreachable, the WAL keeps what is missing up to this size, or half of the free space. */
   readonly maxWalBytes: number;
   /** Called when the archive can restore all commits up to this ticket. */

@@ -68,10 +68,10 @@ test("a log is still when nothing was written for longer than the interval of he
   const storage = createMemoryStorage();
   // A look that takes time delays the end by no more than that.
   const clock = makeClock(() => clock.pass(30));
-  await untilStill(storage, next, clock, signal);
+  await untilStill({ storage, machine: clock, signal }, next);
   expect(clock.monotonicMs()).toBe(6_530);
   const suspended = makeClock(() => suspended.pass(3_600_000));
-  await untilStill(storage, next, suspended, signal);
+  await untilStill({ storage, machine: suspended, signal }, next);
   expect(suspended.sleeps()).toBeGreaterThan(5);
 });
 

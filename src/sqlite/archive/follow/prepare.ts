@@ -43,14 +43,14 @@ async function restoreNewest(options: ServerContext): Promise<Restored> {
 
 /** Waits until no server writes to the newest log, and seals it, so that none can add to what is restored. */
 async function sealNewest(options: ServerContext, catalog: Catalog): Promise<void> {
-  const { storage, machine, signal, log, standby } = options;
+  const { storage, log, standby } = options;
   const newest = requireNewest(catalog);
   const { tail } = await readEnd(catalog);
   if (tail === null || tail.isSealed) return;
   // It has begun since this one has looked for it.
   if (standby) fail("unavailable", "waiting for another server, which has begun the archive");
   log("info", "waiting for the archive", { holder: newest?.holder ?? "" });
-  await untilStill(storage, tail.sealFrom, machine, signal);
+  await untilStill(options, tail.sealFrom);
   await seal(storage, tail.sealFrom, sealerOf(options));
 }
 

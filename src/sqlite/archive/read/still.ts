@@ -1,7 +1,7 @@
 /** Waits for a server that may be running, so that another one does not take its archive by mistake. */
 import type { Clock } from "../../../base/clock.ts";
 import type { ArchiveSettings } from "../../../domain/archive.ts";
-import type { ObjectStorage } from "../../../domain/object-storage.ts";
+import type { ServerContext } from "../context.ts";
 import { HEAD_BYTES, HEARTBEAT_MS } from "../format.ts";
 import { heartbeatKey, type ObjectId } from "../keys.ts";
 import { readHead } from "./catalog.ts";
@@ -32,6 +32,8 @@ export function createStillness(clock: Clock): (state: string) => number {
   };
 }
 
+type Waiting = Pick<ServerContext, "storage" | "machine" | "signal">;
+
 /** More than the requests of a server that has ended, which may still be under way. */
 const MAX_CHANGES = 4;
 
@@ -40,16 +42,11 @@ const MAX_CHANGES = 4;
  * @returns when neither the heartbeat nor the log has changed for long enough, or the log has ended; `false` if it gives up.
  * It throws the reason of the signal
  */
-export async function untilStill(
-  storage: ObjectStorage,
-  next: ObjectId,
-  clock: Clock,
-  signal: AbortSignal,
-  givesUp = false,
-): Promise<boolean> {
+export async function untilStill(server: Waiting, next: ObjectId, givesUp = false) {
+  const { storage, machine, signal } = server;
   const { generation } = next;
   let { number } = next;
-  const observe = createStillness(clock);
+  const observe = createStillness(machine);
   for (let changes = 0; ; ) {
     signal.throwIfAborted();
     const [beat, slot] = await Promise.all([
@@ -62,6 +59,6 @@ export async function untilStill(
     if (stillMs >= STILL_MS) return true;
     if (stillMs === 0) changes += 1;
     if (givesUp && changes > MAX_CHANGES) return false;
-    await clock.sleep(Math.min(STORAGE_POLL_MS, STILL_MS - stillMs), signal);
+    await machine.sleep(Math.min(STORAGE_POLL_MS, STILL_MS - stillMs), signal);
   }
 }

@@ -171,7 +171,8 @@ export async function beginGeneration(
         if (standby && !files.readMarker()?.names.includes(newest.name)) failContinued();
         archive.log("info", "waiting for the archive", { holder: newest.holder });
         // Otherwise this is a copy of the files of a server that is running.
-        if (!(await untilStill(storage, tail.sealFrom, machine, signal, standby))) failContinued();
+        const server = { storage, machine, signal };
+        if (!(await untilStill(server, tail.sealFrom, standby))) failContinued();
       }
       // Otherwise no server would write.
       files.requireWritable();

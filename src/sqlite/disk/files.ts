@@ -2,14 +2,7 @@ import { fstatSync, readFileSync, readSync, statSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
 import type { DatabaseFiles, Progress, ProgressReader } from "../archive/machine.ts";
 import { connect } from "../file/connection.ts";
-import {
-  discard,
-  discardWal,
-  fileState,
-  freeBytesOf,
-  requireWritable,
-  sizeOf,
-} from "../file/files.ts";
+import * as files from "../file/files.ts";
 import { lockPath } from "../file/server-lock.ts";
 import { markerPath, noteArchived, readMarker, writeMarker } from "./marker.ts";
 import { beginRestore } from "./restored-file.ts";
@@ -79,16 +72,16 @@ export function diskFiles(path: string, verify: (path: string) => void): Databas
       const { dev, ino } = statSync(lockPath(path), { bigint: true });
       return `${boot}:${dev}:${ino}`;
     },
-    bytes: () => sizeOf(path),
-    walBytes: () => sizeOf(path + suffixes.wal),
-    state: () => fileState(path),
-    freeBytes: () => freeBytesOf(path),
+    bytes: () => files.sizeOf(path),
+    walBytes: () => files.sizeOf(path + suffixes.wal),
+    state: () => files.fileState(path),
+    freeBytes: () => files.freeBytesOf(path),
     readMarker: () => readMarker(path),
     writeMarker: (marker) => writeMarker(path, marker),
-    requireWritable: () => requireWritable(path),
+    requireWritable: () => files.requireWritable(path),
     noteArchived: (timeMs) => noteArchived(path, timeMs),
-    discard: () => discard(path),
-    discardWal: () => discardWal(path),
+    discard: () => files.discard(path),
+    discardWal: () => files.discardWal(path),
     beginWal: () => beginWal(path),
     beginRestore: () => beginRestore(path, verify),
     // Another descriptor of an open database would release the locks of SQLite when closed.

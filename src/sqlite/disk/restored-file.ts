@@ -7,15 +7,7 @@ import type { ObjectStorage } from "../../domain/object-storage.ts";
 import type { RestoredFile, RestoreTarget } from "../archive/machine.ts";
 import { restoreTo } from "../archive/read/rebuild.ts";
 import { connect } from "../file/connection.ts";
-import {
-  discard,
-  discardWal,
-  fileState,
-  makeParents,
-  PRIVATE_MODE,
-  publish,
-  requireAbsent,
-} from "../file/files.ts";
+import * as files from "../file/files.ts";
 import { FRAME_HEADER_BYTES, WAL_HEADER_BYTES } from "../file/wal-index.ts";
 import { readMarker, settleMarker, writeMarker } from "./marker.ts";
 import { systemMachine } from "./system-machine.ts";
@@ -32,7 +24,7 @@ function applyWal(path: string, { committed, frameBytes }: WrittenWal): void {
     if (copied * frameBytes !== Math.max(0, committed - WAL_HEADER_BYTES))
       fail("operator", "the archive is damaged: SQLite rejects a part of the WAL");
   }
-  discardWal(path);
+  files.discardWal(path);
 }
 
 /** The parts of the WAL are applied at each restart. */
@@ -46,8 +38,8 @@ function openTarget(path: string): RestoreTarget {
 
   return {
     beginFile() {
-      discard(path);
-      writeFileSync(path, "", { flag: "wx", mode: PRIVATE_MODE });
+      files.discard(path);
+      writeFileSync(path, "", { flag: "wx", mode: files.PRIVATE_MODE });
     },
     appendFile: (bytes) => appendFileSync(path, bytes),
     appendWal({ salt, offset }, bytes) {
@@ -58,7 +50,7 @@ function openTarget(path: string): RestoreTarget {
         wal = { salt, frameBytes: FRAME_HEADER_BYTES + pageBytes, offset: 0, committed: 0 };
       }
       if (offset !== wal.offset) return false;
-      appendFileSync(path + suffixes.wal, bytes, { mode: PRIVATE_MODE });
+      appendFileSync(path + suffixes.wal, bytes, { mode: files.PRIVATE_MODE });
       noteCommits(wal, bytes, offset);
       wal.offset += bytes.length;
       return true;
@@ -73,21 +65,21 @@ export async function restoreToFile(path: string, storage: ObjectStorage, at: Da
 }
 
 export function beginRestore(path: string, verify: (path: string) => void): RestoredFile {
-  makeParents(path);
+  files.makeParents(path);
   // Asked again, because another server may have been waited for. Not a symbolic link, which would become a file.
   const file = lstatSync(path, { throwIfNoEntry: false });
   if (file?.isFile() && file.size === 0) rmSync(path);
   const isCopy = readMarker(path)?.isCopy === true;
-  if (!isCopy) requireAbsent(path);
+  if (!isCopy) files.requireAbsent(path);
   const temporary = makeTemporaryDatabase(path);
   return {
     ...openTarget(temporary.path),
     publish(markerOf) {
       verify(temporary.path);
-      writeMarker(path, markerOf(fileState(temporary.path)), temporary.path);
+      writeMarker(path, markerOf(files.fileState(temporary.path)), temporary.path);
       // Not before: it may be the only one that is left.
-      if (isCopy) discard(path);
-      publish(temporary.path, path);
+      if (isCopy) files.discard(path);
+      files.publish(temporary.path, path);
       settleMarker(path);
     },
     [Symbol.dispose]: temporary[Symbol.dispose],

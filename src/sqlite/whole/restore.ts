@@ -12,16 +12,7 @@ import { markReplaced, settleMarker, writeMarker } from "../disk/marker.ts";
 import { restoreToFile } from "../disk/restored-file.ts";
 import { connect, countRows, isAtRest } from "../file/connection.ts";
 import { describeSqliteError, isBusy } from "../file/errors.ts";
-import {
-  copyOwnership,
-  fileState,
-  linkOrCopy,
-  makeParents,
-  readHeader,
-  resolveDatabase,
-  sidecarsOf,
-  sizeOf,
-} from "../file/files.ts";
+import * as files from "../file/files.ts";
 import { APPLICATION_ID, requireCurrentSchema } from "../file/migrate.ts";
 import { requireFiniteTrees } from "../file/page-tree.ts";
 import { LOCK_TIMEOUT_MS, lockPath, requireOneName, takeServerLock } from "../file/server-lock.ts";
@@ -32,10 +23,10 @@ import { findChange, NO_CHECKSUM, removeChecksum, requireEnd } from "./backup-ch
 function findBackup(from: string): string {
   if (!existsSync(from)) fail("operator", "no such file");
   // SQLite looks for the WAL next to the file, not next to a link to it.
-  const path = resolveDatabase(from, true);
+  const path = files.resolveDatabase(from, true);
   if (!statSync(path).isFile()) fail("operator", "it is not a regular file");
   // SQLite would treat an empty file as a new database.
-  const header = readHeader(path);
+  const header = files.readHeader(path);
   if (header === null) fail("operator", "the file is not a SQLite database");
   requireEnd(path, header);
   requireFiniteTrees(path);
@@ -49,8 +40,8 @@ function findBackup(from: string): string {
 function requireOurs(path: string): void {
   const file = statSync(path, { throwIfNoEntry: false });
   if (file?.isFile() === false) fail("operator", `${path} is not a regular file`);
-  if (sizeOf(path) === 0 || existsSync(lockPath(path))) return;
-  if (readHeader(path)?.applicationId === APPLICATION_ID) return;
+  if (files.sizeOf(path) === 0 || existsSync(lockPath(path))) return;
+  if (files.readHeader(path)?.applicationId === APPLICATION_ID) return;
   fail("operator", `${path} is not a user-api database: move it away`);
 }
 
@@ -81,7 +72,7 @@ function mergeWal(path: string) {
   // Again, because an archive may have been downloaded since.
   requireOwnNeighbours(path);
   // SQLite would delete the WAL next to a file that is not a database.
-  if (!existsSync(path) || readHeader(path) === null) return null;
+  if (!existsSync(path) || files.readHeader(path) === null) return null;
   try {
     requireFiniteTrees(path);
     using db = connect(path);
@@ -116,15 +107,15 @@ function revokeTokens(temporaryPath: string, previous: readonly Token[] | null) 
 
 /** The new database must never be opened with the previous WAL, even if that WAL is all that is left. */
 function replaceDatabase(temporaryPath: string, path: string, previousPath: string): boolean {
-  const sidecars = sidecarsOf(path);
+  const sidecars = files.sidecarsOf(path);
   const previousFiles = existsSync(path) ? ["", ...sidecars] : sidecars;
-  for (const suffix of previousFiles) linkOrCopy(path + suffix, previousPath + suffix);
+  for (const suffix of previousFiles) files.linkOrCopy(path + suffix, previousPath + suffix);
   try {
     for (const suffix of sidecars) rmSync(path + suffix);
     renameSync(temporaryPath, path);
   } catch (error) {
     for (const suffix of sidecars)
-      if (!existsSync(path + suffix)) linkOrCopy(previousPath + suffix, path + suffix);
+      if (!existsSync(path + suffix)) files.linkOrCopy(previousPath + suffix, path + suffix);
     for (const suffix of previousFiles) rmSync(previousPath + suffix);
     throw error;
   }
@@ -136,9 +127,9 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
   const isBackup = typeof from === "string";
   try {
     const backup = isBackup ? findBackup(from) : null;
-    const path = resolveDatabase(databaseUrl, false);
+    const path = files.resolveDatabase(databaseUrl, false);
     requireOurs(path);
-    makeParents(path);
+    files.makeParents(path);
     const hadLockFile = existsSync(lockPath(path));
     using lock = takeServerLock(path);
     if (lock === null) fail("operator", "a server is using the database: stop it first");
@@ -157,15 +148,15 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     const { revokedTokens, tokens } = revokeTokens(temporaryPath, previous?.known ?? null);
     fsyncPath(temporaryPath);
     // Not that of the directory, which somebody else may have made.
-    const original = sizeOf(path) > 0 ? path : lockPath(path);
+    const original = files.sizeOf(path) > 0 ? path : lockPath(path);
     const hasOwner = original === path || hadLockFile;
-    const warning = hasOwner ? copyOwnership(temporaryPath, original) : null;
+    const warning = hasOwner ? files.copyOwnership(temporaryPath, original) : null;
     const time = now();
     const previousPath = `${path}.${timeInName(time)}`;
     const isSame = !revokedTokens?.length;
     if (archived === null) markReplaced(path, temporaryPath);
     else {
-      const state = fileState(temporaryPath);
+      const state = files.fileState(temporaryPath);
       writeMarker(path, markerOfRestored(archived, isSame, state), temporaryPath);
     }
     const hadPrevious = replaceDatabase(temporaryPath, path, previousPath);
@@ -178,7 +169,7 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
       // The marker is valid for the database itself.
       warnings.push(`a copy of the database cannot continue its archive: ${messageOf(error)}`);
     }
-    if (!hadLockFile) copyOwnership(lockPath(path), path);
+    if (!hadLockFile) files.copyOwnership(lockPath(path), path);
     const activeNames = (these: readonly Token[]) =>
       these.filter((token) => stateOf(token, time) === "valid").map(({ name }) => name);
     const kept = new Set(tokens.map(({ hash }) => hash));

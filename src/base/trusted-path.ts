@@ -8,7 +8,7 @@ function isTrusted(user: number, owner: number | undefined): boolean {
   return user === 0 || user === process.geteuid?.() || user === owner;
 }
 
-/** Resolves links; nothing needs to exist. @throws {AppError} operator if one is not of root, this user or its file's owner */
+/** Resolves links; nothing needs to exist. @throws {AppError} operator unless a link is of root, this user or the file's owner */
 export function resolveLinks(path: string): string {
   const absolute = isAbsolute(path) ? path : `${process.cwd()}/${path}`;
   const name = basename(absolute);

@@ -111,8 +111,8 @@ export type HistoryQuery = PageQuery & { readonly table: RecordTable; readonly i
 export interface ChangePage extends Page, Feed {}
 
 /**
- * @param isBehind whether another server may have newer changes: then it is unavailable to ask for these
- * @throws {AppError} changes_reset if the client has read another sequence; changes_expired; unavailable
+ * @param isBehind whether another server may have newer changes: if the client has read them, it throws unavailable
+ * @throws {AppError} changes_reset if the client has read another sequence; changes_expired if its next change is not kept
  */
 export function requireKept(
   { after, feed: name }: ChangeQuery,

@@ -16,8 +16,7 @@ export interface RecordStore<Row, Query, Edit, Fields> {
    * Returns a page of records by `id`, which ascends unless the query says otherwise.
    * @param client who reads it: none takes more than its share of connections while others wait. Default: the process itself
    * @param memory bounds the page, unless it is small
-   * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB; unavailable without room in
-   * `memory`
+   * @throws {AppError} validation_failed, with the limit allowed, if the page exceeds 4 MiB; unavailable if `memory` is full
    */
   list(query: Query, client?: ClientId, memory?: PageMemory): MaybePromise<Page>;
   /** `client` as in `list`. */

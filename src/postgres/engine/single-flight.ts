@@ -1,6 +1,6 @@
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 
-/** @returns runs work after earlier work of its key, once for all calls until then: so they see what was committed before them */
+/** @returns a function that runs work after earlier work of a key, once for all calls until then: they see what is committed */
 export function createSingleFlight<Result>() {
   const running = new Map<string, Promise<unknown>>();
   const waiting = new Map<string, Promise<Result>>();

@@ -114,7 +114,7 @@ export function isStatementError(error: unknown): boolean {
   return sqlState(error) === LOCK_TIMEOUT || isRolledBack(error);
 }
 
-/** Its server lacks an order of the index: it has moved, or the server is to finish the commit. Always retried. */
+/** Thrown if its server lacks an order of the index: it has moved, or the server is to finish the commit. Always retried. */
 export const orderMissing: AppError = new AppError(
   "unavailable",
   "the database is recovering from a failure",

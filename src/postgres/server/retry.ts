@@ -5,7 +5,7 @@ import { isRolledBack, orderMissing, toUnavailable } from "./errors.ts";
 const MAX_ATTEMPTS = 5;
 /** The delay before a retry is random: at most this, multiplied by the rollbacks so far. */
 const RETRY_DELAY_MS = 20;
-/** After it, no retry begins. With an attempt as long as the statement timeout, it must be below the timeout of work. */
+/** No retry begins after it. With an attempt as long as the statement timeout, it must stay below the timeout of work. */
 const RETRY_TIMEOUT_MS = 3_000;
 
 /**

@@ -1,4 +1,4 @@
-/** The WAL of an open database, which SQLite restarts. @see https://www.sqlite.org/fileformat2.html#walformat */
+/** The WAL of a database. SQLite restarts it when all is copied. @see https://www.sqlite.org/fileformat2.html#walformat */
 import { readSync } from "node:fs";
 import type { WalPosition, WalReader } from "../archive/machine.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";

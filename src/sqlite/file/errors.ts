@@ -49,7 +49,7 @@ function readWalErrno(db: Database, errno: Int32Array): void {
   control.close();
 }
 
-/** @returns whether the last system call that failed on the file or its WAL had an I/O error, which SQLite reports as damage */
+/** @returns whether the last call that failed on the file or its WAL, perhaps long ago, was an I/O error: SQLite says damage */
 export function hadIoError(db: Database): boolean {
   // An `int` of C; Bun requires eight bytes.
   const errno = new Int32Array(2);

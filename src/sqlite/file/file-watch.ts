@@ -1,4 +1,4 @@
-/** Notices that a file of the database was moved, deleted, replaced or overwritten: SQLite would go on with the open one. */
+/** Notices that a file of the database was moved, deleted, replaced or overwritten: later writes would be lost at a restart. */
 import { closeSync, fstatSync, openSync, readSync, type Stats, statSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
 import { AppError, fail, systemCode } from "../../base/error.ts";

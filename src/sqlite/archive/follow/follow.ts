@@ -35,7 +35,10 @@ import { createRecord, seal, sealerOf } from "../write/log.ts";
 import { type LookAtAnew, watchAnew } from "./anew.ts";
 import { type CopyStart, markCopy } from "./prepare.ts";
 
-/** After so long without progress, if it lacks something or not, the copy is restored. After 60 s it is too old for reads. */
+/**
+ * After this long without progress, the copy is restored if the archive leads to its end without what it lacks: if it lacks
+ * nothing, when reads are rejected because it is too old.
+ */
 const [MAX_LACK_MS, MAX_STUCK_MS] = [10_000, 60_000];
 /**
  * Segments that are read at the same time: enough to keep up with a server that stores 1,250 a second, 2,000 writes, when

@@ -18,7 +18,7 @@ export function patienceMs(
   return Math.max(takeoverMs * (wasSuperseded ? 2 : 1), 2 * intervalMs);
 }
 
-/** @returns notes a state, and returns for how long it was seen unchanged, in ms: both processes may have been suspended */
+/** @returns a function that returns for how long, in ms, it was called with the same state: all may have been suspended between */
 export function createStillness(clock: Clock): (state: string) => number {
   let seen: string | null = null;
   let stillMs = 0;

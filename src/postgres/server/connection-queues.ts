@@ -58,7 +58,6 @@ function createQueues(connections: number) {
     turns: new Map<string, number>(),
     /** That of the list that began last: a client gets none before it. */
     turn: 0,
-    idleWaiters: [] as (() => void)[],
   };
 }
 
@@ -108,7 +107,6 @@ function release(queues: Queues, kind: Kind): void {
     start(queues, next);
   }
   if (running.list === 0) turns.clear();
-  if (countOf(running) === 0) for (const wake of queues.idleWaiters.splice(0)) wake();
 }
 
 export function createConnectionQueues(options: {
@@ -136,8 +134,7 @@ export function createConnectionQueues(options: {
     },
     shares: queues.shares,
     async idle(): Promise<void> {
-      if (countOf(queues.running) === 0) return;
-      await new Promise<void>((wake) => queues.idleWaiters.push(wake));
+      while (countOf(queues.running) > 0) await Bun.sleep(1);
     },
   };
 }

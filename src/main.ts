@@ -20,11 +20,7 @@ import { watchArchive } from "./sqlite/disk/marker.ts";
 import { describeSqliteError } from "./sqlite/file/errors.ts";
 import { SCHEMA_VERSION } from "./sqlite/file/migrate.ts";
 import { isServed, takeServerLock } from "./sqlite/file/server-lock.ts";
-import {
-  checkSqliteArchive,
-  listSqliteArchive,
-  promoteSqliteArchive,
-} from "./sqlite/whole/archive.ts";
+import { sqliteArchive } from "./sqlite/whole/archive.ts";
 import { withSqliteCopyTarget } from "./sqlite/whole/copy.ts";
 import { restoreSqlite } from "./sqlite/whole/restore.ts";
 
@@ -82,9 +78,6 @@ const sqlite: Backend = {
   open: openSqlite,
   backUp: backUpSqlite,
   restore: restoreSqlite,
-  checkArchive: checkSqliteArchive,
-  listArchive: listSqliteArchive,
-  promoteArchive: promoteSqliteArchive,
   withCopyTarget: withSqliteCopyTarget,
   distribute: null,
   isServed,
@@ -99,9 +92,6 @@ const postgres: Backend = {
   open: openPostgres,
   backUp: rejectPostgres,
   restore: rejectPostgres,
-  checkArchive: rejectPostgres,
-  listArchive: rejectPostgres,
-  promoteArchive: rejectPostgres,
   withCopyTarget: withPostgresCopyTarget,
   distribute: distributePostgres,
   // Servers cannot be told from commands by their connections.
@@ -155,6 +145,7 @@ if (import.meta.main) {
     program: Bun.main.startsWith("/$bunfs/") ? process.argv0 : "scripts/bun.sh src/main.ts",
     environment: Bun.env,
     backendOf,
+    archive: sqliteArchive,
     schemaVersions,
     openStorage,
     createArchiveWorker,

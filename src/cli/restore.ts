@@ -26,16 +26,14 @@ function describeEnd(archivedUntil: Date): string {
 }
 
 function openArchive(system: CommandSystem) {
-  const { archiveUrl, databaseUrl } = system.config;
+  const { archiveUrl } = system.config;
   if (archiveUrl === null) fail("usage", "Name an archive with --archive-url or ARCHIVE_URL");
-  const storage = system.openStorage(archiveUrl, system.environment);
-  return { storage, databaseUrl, backend: system.backendOf(databaseUrl) };
+  return system.openStorage(archiveUrl, system.environment);
 }
 
 /** @throws {AppError} operator if there is no archive, or something of it is missing or damaged */
 export async function listArchive(system: CommandSystem, { json }: JsonOption): Promise<void> {
-  const { storage, backend } = openArchive(system);
-  const ranges = await backend.listArchive(storage);
+  const ranges = await system.archive.list(openArchive(system));
   const lines = ranges.map(({ times, generations: [first, last] }) => {
     if (times === null) return "";
     const of = first === last ? `generation ${first}` : `generations ${first} to ${last}`;
@@ -48,8 +46,8 @@ export async function listArchive(system: CommandSystem, { json }: JsonOption): 
 
 /** @throws {AppError} operator if there is no archive, it cannot be restored, or it needs attention */
 export async function checkArchive(system: CommandSystem): Promise<void> {
-  const { storage, databaseUrl, backend } = openArchive(system);
-  const { archivedUntil, warnings, ...contents } = await backend.checkArchive(storage, databaseUrl);
+  const found = await system.archive.check(openArchive(system), system.config.databaseUrl);
+  const { archivedUntil, warnings, ...contents } = found;
   system.stdout(`Restored ${describeResult(contents, "a temporary file")}\n`);
   system.stdout(`${describeEnd(archivedUntil)}\n`);
   if (warnings.length > 0) fail("operator", describeWarnings(warnings));
@@ -60,10 +58,10 @@ export async function promoteArchive(
   system: CommandSystem,
   { force = false }: { readonly force?: boolean },
 ): Promise<void> {
-  const { storage, backend } = openArchive(system);
+  const storage = openArchive(system);
   if (!storage.url.startsWith("s3:"))
     fail("operator", `Cannot promote ${storage.url}: a directory is for one machine`);
-  const promoted = await backend.promoteArchive(storage, force, system.now().getTime());
+  const promoted = await system.archive.promote(storage, force, system.now().getTime());
   const { generation, holder, hadEnded, standby } = promoted;
   const old = hadEnded
     ? `The log of generation ${generation}, of ${holder}, had ended before`

@@ -132,6 +132,22 @@ export type DistributeStore = (
   onStart: (orders: number, workers: number) => void,
 ) => Promise<boolean>;
 
+/** What commands do with an archive. Each throws {AppError} operator if it is empty, or damaged where it is read. */
+export interface ArchiveCommands {
+  /**
+   * Restores the newest state into a temporary file, and verifies it. @param databaseUrl path of a database, which need not
+   * exist. The temporary file is in its directory, or in the nearest one above that exists
+   */
+  check(
+    storage: ObjectStorage,
+    databaseUrl: string,
+  ): Promise<BackupSummary & { readonly archivedUntil: Date }>;
+  /** Finds the times that can be restored, oldest first, without reading what is in the objects. */
+  list(storage: ObjectStorage): Promise<readonly ArchivedRange[]>;
+  /** Ends the newest log: a standby takes over immediately. @param isForced whether none needs to have announced itself */
+  promote(storage: ObjectStorage, isForced: boolean, nowMs: number): Promise<Promotion>;
+}
+
 export interface Backend {
   /**
    * Opens a database. Creates it, or migrates its schema, if the options allow it.
@@ -147,31 +163,6 @@ export interface Backend {
   readonly backUp: (options: BackUpOptions) => Promise<BackupSummary | UnreadBackup>;
   /** Verifies a backup, and replaces a database with it. @throws {AppError} operator if it is damaged, or a server is running */
   readonly restore: (options: RestoreOptions) => Promise<RestoreResult>;
-  /**
-   * Restores the newest state of an archive into a temporary file, and verifies it.
-   * @param databaseUrl path of a database, which need not exist. The temporary file is in its directory, or in the nearest
-   * one above that exists.
-   * @throws {AppError} operator if the archive is empty or damaged
-   */
-  readonly checkArchive: (
-    storage: ObjectStorage,
-    databaseUrl: string,
-  ) => Promise<BackupSummary & { readonly archivedUntil: Date }>;
-  /**
-   * Finds the times that an archive can restore, oldest first, without reading what is in its objects.
-   * @throws {AppError} operator if the archive is empty, or no one can tell whose it is
-   */
-  readonly listArchive: (storage: ObjectStorage) => Promise<readonly ArchivedRange[]>;
-  /**
-   * Ends the newest log of an archive, so that a standby takes over immediately.
-   * @param isForced whether no standby needs to have announced itself
-   * @throws {AppError} operator if there is none, or what the log ends with is damaged
-   */
-  readonly promoteArchive: (
-    storage: ObjectStorage,
-    isForced: boolean,
-    nowMs: number,
-  ) => Promise<Promotion>;
   /**
    * Runs work that fills a database which is new, or has a schema and no rows. The database is verified and on
    * disk before others see it. If that or the work fails, it has no rows.

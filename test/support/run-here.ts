@@ -4,6 +4,7 @@ import type { StopReason, System } from "../../src/cli/system/system.ts";
 import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/main.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
 import { takeServerLock } from "../../src/sqlite/file/server-lock.ts";
+import { sqliteArchive } from "../../src/sqlite/whole/archive.ts";
 import { LISTENING, type Outcome } from "./program.ts";
 
 export type RunningHere = ReturnType<typeof runHere>;
@@ -32,6 +33,7 @@ export function runHere(args: readonly string[], parts: Partial<System>) {
     program: "./user-api",
     environment: {},
     backendOf,
+    archive: sqliteArchive,
     schemaVersions,
     openStorage,
     createArchiveWorker,

@@ -5,7 +5,7 @@ import type { LogBuffer } from "../../base/log-buffer.ts";
 import type { Environment } from "../../base/secret.ts";
 import type { Config, Flags } from "../../domain/config.ts";
 import type { OpenStorage } from "../../domain/object-storage.ts";
-import type { Backend, Store, StoreOptions } from "../../domain/store.ts";
+import type { ArchiveCommands, Backend, Store, StoreOptions } from "../../domain/store.ts";
 import type * as sockets from "./sockets.ts";
 
 /** Why the process should stop: a signal, or an error that nothing else caught. */
@@ -24,6 +24,7 @@ export interface System {
   readonly program: string;
   readonly environment: Environment;
   readonly backendOf: (databaseUrl: string) => Backend;
+  readonly archive: ArchiveCommands;
   readonly schemaVersions: Readonly<Record<"SQLite" | "PostgreSQL", number>>;
   readonly openStorage: OpenStorage;
   readonly createArchiveWorker: () => Worker;

@@ -36,7 +36,7 @@ async function requireSoundEnd(storage: ObjectStorage) {
   return { newest, tail };
 }
 
-/** @see Backend.promoteArchive. @param own how this call differs from others. @throws {AppError} unavailable: try again */
+/** @see ArchiveCommands. @param own how this call differs from others. @throws {AppError} unavailable: try again */
 export async function promote(
   storage: ObjectStorage,
   isForced: boolean,

@@ -151,7 +151,7 @@ function innermost(error: ValueError): ValueError {
   return nested === undefined || nested.path === error.path ? error : innermost(nested);
 }
 
-/** @param record of which other fields are read-only, not unknown. @returns a function that throws {AppError} validation_failed */
+/** @param record whose other fields are read-only, not unknown. @returns a function that throws {AppError} validation_failed */
 export function createValidator<Of extends Schema>(
   schema: Of,
   record?: Schema,

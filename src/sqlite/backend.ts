@@ -38,7 +38,7 @@ import { backUp, verifyDatabase } from "./whole/backup.ts";
 /** Page cache, as in better-sqlite3. With SQLite's 2,000 KiB, a look-up takes twice as long. It fits a container of 128 MB. */
 const CACHE_KIB = 16_000;
 
-/** Rejects files of a database without it, which was moved or emptied: SQLite would delete its log. @throws {AppError} operator */
+/** Rejects files of a database without it: it was moved or emptied, and SQLite would delete its log. @throws {AppError} operator */
 function requireNoOrphans(path: string): void {
   if (!existsSync(path)) {
     const wal = path + suffixes.wal;

@@ -28,7 +28,7 @@ export function readUrl(flag: string, text: string, pattern: RegExp, expected: s
   return fail("usage", `Invalid ${flag}: must be https://…${expected}, without a user`);
 }
 
-/** @param task follows `Cannot`. @throws {AppError} operator after a final status; else unavailable, whose cause is `Retry-After` */
+/** @param task follows `Cannot`. @throws {AppError} operator after a final status; else unavailable, caused by a `Retry-After` */
 export async function send(
   task: string,
   url: URL,

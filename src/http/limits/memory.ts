@@ -69,7 +69,7 @@ async function* partsOf(page: Blob, end: () => void) {
   }
 }
 
-/** Large pages that clients have not read. @param isSocket whether it is a Unix socket: there, only streams report what was sent */
+/** Large pages that clients have not read. @param isSocket whether it is a Unix socket, where only streams report what is sent */
 export function createResponseMemory(
   { isUnsent }: Pick<Connections, "isUnsent">,
   isSocket: boolean,

@@ -38,7 +38,7 @@ export function createCheckpointer(
   return {
     /** Starts the thread. Call it before connections are accepted: when open files are used up, starting one ends the process. */
     prepare: run,
-    /** Call it after each commit, and write nothing before it resolves: the next commit restarts the WAL. `null` if none is due. */
+    /** Call it after each commit. Write nothing before it resolves: the next commit restarts the WAL. `null` if none is due. */
     start(): Promise<void> | null {
       if (isBroken) return null;
       const { all: pages, uncopied } = files?.walPages() ?? { all: 0, uncopied: 0 };

@@ -46,7 +46,7 @@ export function readWalState(descriptor: number) {
       commits: header.readUInt32LE(8),
       /** Number of frames that checkpoints have copied (SQLite: `nBackfill`). */
       backfilledFrames: header.readUInt32LE(96),
-      /** `backfilledFrames` at the end of the last checkpoint that was started (`nBackfillAttempted`); larger while that writes. */
+      /** `backfilledFrames` at the end of the last checkpoint that was started (`nBackfillAttempted`); larger while it runs. */
       backfillTargetFrames: header.readUInt32LE(128),
     };
   }

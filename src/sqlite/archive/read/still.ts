@@ -18,7 +18,7 @@ export function patienceMs(
   return Math.max(takeoverMs * (wasSuperseded ? 2 : 1), 2 * intervalMs);
 }
 
-/** @returns a function that returns for how long, in ms, it was called with the same state: all may have been suspended between */
+/** @returns a function that returns for how long the state has been the same, in ms, without long pauses between its calls */
 export function createStillness(clock: Clock): (state: string) => number {
   let seen: string | null = null;
   let stillMs = 0;

@@ -80,7 +80,7 @@ function createConfirmations(clock: Clock, post: (ticket: number) => void) {
   };
 }
 
-/** @param path without links. @throws {AppError} operator if it must not be created, or the storage is unusable. @throws on abort */
+/** @param path without links. @throws {AppError} operator if it must not be created, or the storage is unusable; on abort */
 export async function openArchive(path: string, options: ArchiveOptions, clock: Clock) {
   const { createWorker, onLog, onStopped, onSuperseded, onWaiting, signal, ...settings } = options;
   const isSync = settings.commit === "sync";

@@ -47,7 +47,7 @@ async function untilStored({ archive, ownLog }: GenerationWriter, number: number
   }
 }
 
-/** The copy begins with the state before the first segment of the WAL, all of which is in the file, and ends with a later one. */
+/** The copy begins with the state before the first segment of the WAL, which is all in the file, and ends with a later state. */
 async function writeBase(writer: GenerationWriter): Promise<void> {
   const { archive, ownLog, heartbeat, firstOfWal: number, storedBytes, newestBase } = writer;
   const { storage, problems, progress, machine } = archive;

@@ -1,5 +1,12 @@
 /** For TypeBox: text in code points, and types that all records share. The `title` of a schema is its name in the document. */
-import { Kind, type Static, type TSchema, Type, TypeRegistry } from "@sinclair/typebox";
+import {
+  Kind,
+  type Static,
+  type TProperties,
+  type TSchema,
+  Type,
+  TypeRegistry,
+} from "@sinclair/typebox";
 import { isEmail } from "./email.ts";
 
 /** Other layers use these names instead of those of TypeBox. */
@@ -59,7 +66,17 @@ TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
 
 export const noExtraFields = { additionalProperties: false } as const;
 
-export const Empty = Type.Object({}, noExtraFields);
+/** An object with these fields only. */
+export function Closed<Fields extends TProperties>(fields: Fields) {
+  return Type.Object(fields, noExtraFields);
+}
+
+/** @param title its name in the OpenAPI document */
+export function Named<Fields extends TProperties>(title: string, fields: Fields) {
+  return Type.Object(fields, { ...noExtraFields, title });
+}
+
+export const Empty = Closed({});
 
 /** 1, 2, 3 …, never reused. */
 export const Id = SafeInteger(1);

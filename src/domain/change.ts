@@ -3,9 +3,10 @@ import { type Static, Type } from "@sinclair/typebox";
 import { fail } from "../base/error.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
 import {
+  Closed,
   Id,
+  Named,
   Nullable,
-  noExtraFields,
   OneOf,
   Parameter,
   SafeInteger,
@@ -43,55 +44,49 @@ const writtenFields = [
 ] as const;
 
 /** A change, as returned by the API. It has no personal data. */
-export const Change = Type.Object(
-  {
-    id: SafeInteger(1, "1, 2, 3 … without a gap, in the order of commits"),
-    type: OneOf(changeTypes, { title: "ChangeType" }),
-    record_id: Id,
-    version: SafeInteger(1, "Of the record after the change; of a deleted one, as it was"),
-    status: Nullable(OrderStatus),
-    token: Nullable(
-      Text({ description: "Name of the token that made the change; null for the command line" }),
-    ),
-    created_at: Time,
-    fields: Nullable(
-      Type.Array(OneOf(writtenFields), {
-        description: "The fields that an update has changed, without their values; otherwise null",
-      }),
-    ),
-    record: Type.Optional(
-      Type.Union([User, Order, Type.Null()], {
-        title: "ChangedRecord",
-        description:
-          "With `include=record`: the user or order as it is now; null if it has been deleted",
-      }),
-    ),
-  },
-  { ...noExtraFields, title: "Change" },
-);
+export const Change = Named("Change", {
+  id: SafeInteger(1, "1, 2, 3 … without a gap, in the order of commits"),
+  type: OneOf(changeTypes, { title: "ChangeType" }),
+  record_id: Id,
+  version: SafeInteger(1, "Of the record after the change; of a deleted one, as it was"),
+  status: Nullable(OrderStatus),
+  token: Nullable(
+    Text({ description: "Name of the token that made the change; null for the command line" }),
+  ),
+  created_at: Time,
+  fields: Nullable(
+    Type.Array(OneOf(writtenFields), {
+      description: "The fields that an update has changed, without their values; otherwise null",
+    }),
+  ),
+  record: Type.Optional(
+    Type.Union([User, Order, Type.Null()], {
+      title: "ChangedRecord",
+      description:
+        "With `include=record`: the user or order as it is now; null if it has been deleted",
+    }),
+  ),
+});
 export type Change = Static<typeof Change>;
 
-export const ChangeQuery = Type.Object(
-  {
-    limit: pageQuery.limit,
-    offset: pageQuery.offset,
-    after: Parameter(
-      SafeInteger(0),
-      "Only changes after this id; 0 is before the first one. Returns 410 if they are no longer kept. Without it, the page begins with the oldest change that is kept. Cannot be combined with `offset`",
-    ),
-    feed: Parameter(
-      Text({ minLength: 1, maxLength: 64 }),
-      "The `meta.feed` of the page before. Returns 410 if this is another sequence now",
-    ),
-    include: Parameter(OneOf(["record"]), "Adds to each change the user or order as it is now"),
-    /** Only the API waits. */
-    wait: Parameter(
-      Type.Integer({ minimum: 0, maximum: 60 }),
-      "If there is no change yet, the time in seconds to wait for one, by default 0",
-    ),
-  },
-  noExtraFields,
-);
+export const ChangeQuery = Closed({
+  limit: pageQuery.limit,
+  offset: pageQuery.offset,
+  after: Parameter(
+    SafeInteger(0),
+    "Only changes after this id; 0 is before the first one. Returns 410 if they are no longer kept. Without it, the page begins with the oldest change that is kept. Cannot be combined with `offset`",
+  ),
+  feed: Parameter(
+    Text({ minLength: 1, maxLength: 64 }),
+    "The `meta.feed` of the page before. Returns 410 if this is another sequence now",
+  ),
+  include: Parameter(OneOf(["record"]), "Adds to each change the user or order as it is now"),
+  /** Only the API waits. */
+  wait: Parameter(
+    Type.Integer({ minimum: 0, maximum: 60 }),
+    "If there is no change yet, the time in seconds to wait for one, by default 0",
+  ),
+});
 export type ChangeQuery = Static<typeof ChangeQuery>;
 
 /** What is kept of the sequence. Its name is random, of 1 to 64 letters and digits. */

@@ -1,6 +1,6 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { AppError, fail } from "../base/error.ts";
-import { noExtraFields, OneOf, Parameter, SafeInteger, Text } from "../base/schema.ts";
+import { Closed, OneOf, Parameter, SafeInteger, Text } from "../base/schema.ts";
 import type { Store } from "./store.ts";
 
 const seconds = Type.Number({ minimum: 0 });
@@ -17,19 +17,16 @@ export type Health = Static<typeof Health>;
 /** Has no value: `?live` is the same as `?live=`. */
 const flag = Text({ maxLength: 0 });
 
-export const HealthQuery = Type.Object(
-  {
-    live: Parameter(
-      flag,
-      "Only whether the process runs, also while it shuts down: for a probe that restarts it. The status is `live`",
-    ),
-    primary: Parameter(
-      flag,
-      "Only a server that acknowledges writes is healthy. Cannot be combined with `live`",
-    ),
-  },
-  noExtraFields,
-);
+export const HealthQuery = Closed({
+  live: Parameter(
+    flag,
+    "Only whether the process runs, also while it shuts down: for a probe that restarts it. The status is `live`",
+  ),
+  primary: Parameter(
+    flag,
+    "Only a server that acknowledges writes is healthy. Cannot be combined with `live`",
+  ),
+});
 
 /** Cause of an error that a standby returns as usual: it is not logged as a problem. */
 export const NOT_PRIMARY = "not primary";

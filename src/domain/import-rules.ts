@@ -3,7 +3,7 @@ import { type Static, Type } from "@sinclair/typebox";
 import { emailKey } from "../base/email.ts";
 import { failField } from "../base/error.ts";
 import { hasMember } from "../base/json.ts";
-import { Id, noExtraFields, type Schema, Time } from "../base/schema.ts";
+import { Closed, Id, type Schema, Time } from "../base/schema.ts";
 import { createValidator } from "../base/validator.ts";
 import type { ChangeType } from "./change.ts";
 import type { CopyRow } from "./copy.ts";
@@ -44,8 +44,8 @@ function requireExactReferences(record: object): void {
 
 /** Older exports have no references. */
 const reference = Type.Optional(Reference);
-const ExportedUser = Type.Object({ ...User.properties, reference, version }, noExtraFields);
-const NewUser = Type.Object({ ...UserInput.properties, ...times }, noExtraFields);
+const ExportedUser = Closed({ ...User.properties, reference, version });
+const NewUser = Closed({ ...UserInput.properties, ...times });
 
 export type UserImport = Static<typeof ExportedUser> | Static<typeof NewUser>;
 
@@ -140,21 +140,21 @@ const user = {
   user_reference: Type.Optional(ReferenceText),
 };
 
-export const ExportedOrder = Type.Object(
-  { ...Order.properties, ...user, reference, refunded: Type.Optional(refunded), version },
-  noExtraFields,
-);
+export const ExportedOrder = Closed({
+  ...Order.properties,
+  ...user,
+  reference,
+  refunded: Type.Optional(refunded),
+  version,
+});
 /** What an order without an id can have in addition to the fields of a POST: it may be part of a shop's history. */
-const NewOrder = Type.Object(
-  {
-    ...OrderInput.properties,
-    ...user,
-    refunded: Type.Optional(refunded),
-    status: Type.Optional(OrderStatus),
-    ...times,
-  },
-  noExtraFields,
-);
+const NewOrder = Closed({
+  ...OrderInput.properties,
+  ...user,
+  refunded: Type.Optional(refunded),
+  status: Type.Optional(OrderStatus),
+  ...times,
+});
 
 /** An imported order: a full record as exported, or a new one, which its reference makes safe to repeat. */
 export type OrderImport =

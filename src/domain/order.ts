@@ -1,6 +1,6 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { AppError, failField } from "../base/error.ts";
-import { Amount, Id, noExtraFields, OneOf, Parameter, Text, Time } from "../base/schema.ts";
+import { Amount, Closed, Id, Named, OneOf, Parameter, Text, Time } from "../base/schema.ts";
 import { currencies } from "./currency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery, recordFilters } from "./page.ts";
@@ -20,18 +20,15 @@ const transitions: Record<OrderStatus, readonly OrderStatus[]> = {
 };
 
 /** Money is an integer in the minor unit of the currency (ISO 4217 exponent). */
-const OrderItem = Type.Object(
-  {
-    sku: Text({ minLength: 1, maxLength: 64 }),
-    name: Type.Optional(Text({ minLength: 1, maxLength: 200 })),
-    quantity: Type.Integer({ minimum: 1, maximum: 1_000_000 }),
-    unit_price: Amount(
-      Number.MIN_SAFE_INTEGER,
-      "In the minor unit of the currency: 1999 is 19.99 EUR. Negative for a discount",
-    ),
-  },
-  { ...noExtraFields, title: "OrderItem" },
-);
+const OrderItem = Named("OrderItem", {
+  sku: Text({ minLength: 1, maxLength: 64 }),
+  name: Type.Optional(Text({ minLength: 1, maxLength: 200 })),
+  quantity: Type.Integer({ minimum: 1, maximum: 1_000_000 }),
+  unit_price: Amount(
+    Number.MIN_SAFE_INTEGER,
+    "In the minor unit of the currency: 1999 is 19.99 EUR. Negative for a discount",
+  ),
+});
 
 const currency = OneOf(currencies, {
   title: "Currency",
@@ -41,59 +38,47 @@ const refundedText = "Of the total, in the minor unit of the currency. Never dec
 export const refunded = Amount(0, refundedText);
 const items = Type.Array(OrderItem, { minItems: 1, maxItems: 500 });
 
-export const Order = Type.Object(
-  {
-    id: Id,
-    user_id: Id,
-    currency,
-    reference: Reference,
-    items,
-    total: Amount(0, "Σ quantity × unit_price, in the minor unit of the currency"),
-    refunded,
-    status: OrderStatus,
-    metadata: Metadata,
-    ...recordFields,
-  },
-  { ...noExtraFields, title: "Order" },
-);
+export const Order = Named("Order", {
+  id: Id,
+  user_id: Id,
+  currency,
+  reference: Reference,
+  items,
+  total: Amount(0, "Σ quantity × unit_price, in the minor unit of the currency"),
+  refunded,
+  status: OrderStatus,
+  metadata: Metadata,
+  ...recordFields,
+});
 export type Order = Static<typeof Order>;
 
-export const OrderInput = Type.Object(
-  {
-    user_id: Id,
-    currency,
-    reference: Type.Optional(Reference),
-    items,
-    metadata: Type.Optional(Metadata),
-  },
-  { ...noExtraFields, title: "OrderInput" },
-);
+export const OrderInput = Named("OrderInput", {
+  user_id: Id,
+  currency,
+  reference: Type.Optional(Reference),
+  items,
+  metadata: Type.Optional(Metadata),
+});
 export type OrderInput = Static<typeof OrderInput>;
 
 /** Body of PATCH: a JSON Merge Patch (RFC 7396). */
-export const OrderPatch = Type.Object(
-  {
-    ...Type.Partial(Type.Pick(Order, ["user_id", "reference", "refunded", "status"])).properties,
-    metadata: Type.Optional(MetadataPatch),
-  },
-  { ...noExtraFields, title: "OrderPatch" },
-);
+export const OrderPatch = Named("OrderPatch", {
+  ...Type.Partial(Type.Pick(Order, ["user_id", "reference", "refunded", "status"])).properties,
+  metadata: Type.Optional(MetadataPatch),
+});
 export type OrderPatch = Static<typeof OrderPatch>;
 
-export const OrderQuery = Type.Object(
-  {
-    ...pageQuery,
-    ...recordFilters,
-    user_id: Parameter(Id, "Only orders of this user"),
-    status: Parameter(
-      Type.Array(OrderStatus, { minItems: 1, maxItems: orderStatuses.length }),
-      "Only orders in one of these statuses",
-    ),
-    created_from: Parameter(Time, "Only orders that were created at this time or later"),
-    created_to: Parameter(Time, "Only orders that were created before this time"),
-  },
-  noExtraFields,
-);
+export const OrderQuery = Closed({
+  ...pageQuery,
+  ...recordFilters,
+  user_id: Parameter(Id, "Only orders of this user"),
+  status: Parameter(
+    Type.Array(OrderStatus, { minItems: 1, maxItems: orderStatuses.length }),
+    "Only orders in one of these statuses",
+  ),
+  created_from: Parameter(Time, "Only orders that were created at this time or later"),
+  created_to: Parameter(Time, "Only orders that were created before this time"),
+});
 export type OrderQuery = Static<typeof OrderQuery>;
 
 type WrittenFields = Omit<Order, "id" | "version" | "created_at" | "updated_at">;

@@ -1,6 +1,6 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { AppError, fail } from "../base/error.ts";
-import { Id, noExtraFields, OneOf, Parameter, SafeInteger } from "../base/schema.ts";
+import { Closed, Id, OneOf, Parameter, SafeInteger } from "../base/schema.ts";
 import { ReferenceText } from "./record.ts";
 import type { ClientId } from "./token.ts";
 
@@ -116,7 +116,7 @@ export const pageQuery = {
   sort: Parameter(OneOf(sorts), "The order: by `id`, which is the default, or the newest first"),
 };
 
-export const PageQuery = Type.Object(pageQuery, noExtraFields);
+export const PageQuery = Closed(pageQuery);
 export type PageQuery = Static<typeof PageQuery>;
 
 /** Maximum number of ids that a list can select, and its default `limit` then. */

@@ -1,7 +1,7 @@
 /** Sums of orders by interval of time, currency and status. */
-import { type Static, Type } from "@sinclair/typebox";
+import type { Static } from "@sinclair/typebox";
 import { failField } from "../base/error.ts";
-import { Amount, noExtraFields, OneOf, SafeInteger, Text, Time } from "../base/schema.ts";
+import { Amount, Closed, Named, OneOf, SafeInteger, Text, Time } from "../base/schema.ts";
 import { Order, orderStatuses } from "./order.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
 import { type JsonText, jsonText } from "./record.ts";
@@ -14,36 +14,30 @@ export const intervalLengths = ["day", "month"] as const;
 /** More do not fit in a response: the shortest has 134 bytes. */
 export const MAX_SUMS = 2 ** 15;
 
-export const SumsQuery = Type.Object(
-  {
-    created_from: { ...Time, description: "The beginning of the first interval" },
-    created_to: { ...Time, description: "The end of the last interval" },
-    interval: {
-      ...OneOf(intervalLengths),
-      default: "day",
-      description: "A day, which is the default, or a month: at most 366 or 120, including parts",
-    },
-    time_zone: {
-      ...Text({ minLength: 1, maxLength: 64 }),
-      default: "UTC",
-      description: "The zone whose midnights divide them, by its name in the IANA list",
-    },
+export const SumsQuery = Closed({
+  created_from: { ...Time, description: "The beginning of the first interval" },
+  created_to: { ...Time, description: "The end of the last interval" },
+  interval: {
+    ...OneOf(intervalLengths),
+    default: "day",
+    description: "A day, which is the default, or a month: at most 366 or 120, including parts",
   },
-  noExtraFields,
-);
+  time_zone: {
+    ...Text({ minLength: 1, maxLength: 64 }),
+    default: "UTC",
+    description: "The zone whose midnights divide them, by its name in the IANA list",
+  },
+});
 export type SumsQuery = Static<typeof SumsQuery>;
 
 const { currency, status, refunded } = Order.properties;
 
-export const OrderSum = Type.Object(
-  {
-    ...{ from: Time, to: Time, currency, status },
-    orders: SafeInteger(1, "The number of orders"),
-    total: Amount(0, "In the minor unit of the currency"),
-    refunded,
-  },
-  { ...noExtraFields, title: "OrderSum" },
-);
+export const OrderSum = Named("OrderSum", {
+  ...{ from: Time, to: Time, currency, status },
+  orders: SafeInteger(1, "The number of orders"),
+  total: Amount(0, "In the minor unit of the currency"),
+  refunded,
+});
 export type OrderSum = Static<typeof OrderSum>;
 
 /**

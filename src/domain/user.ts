@@ -1,6 +1,6 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { emailKey } from "../base/email.ts";
-import { Id, Nullable, noExtraFields, Parameter, Text } from "../base/schema.ts";
+import { Closed, Id, Named, Nullable, Parameter, Text } from "../base/schema.ts";
 import type { IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery, recordFilters } from "./page.ts";
@@ -21,45 +21,36 @@ export const Email = Text({
 });
 const name = Nullable(Text({ minLength: 1, maxLength: 200 }));
 
-export const User = Type.Object(
-  {
-    id: Id,
-    email: Email,
-    reference: Reference,
-    name,
-    metadata: Metadata,
-    ...recordFields,
-  },
-  { ...noExtraFields, title: "User" },
-);
+export const User = Named("User", {
+  id: Id,
+  email: Email,
+  reference: Reference,
+  name,
+  metadata: Metadata,
+  ...recordFields,
+});
 export type User = Static<typeof User>;
 
-export const UserInput = Type.Object(
-  {
-    email: Email,
-    reference: Type.Optional(Reference),
-    name: Type.Optional(name),
-    metadata: Type.Optional(Metadata),
-  },
-  { ...noExtraFields, title: "UserInput" },
-);
+export const UserInput = Named("UserInput", {
+  email: Email,
+  reference: Type.Optional(Reference),
+  name: Type.Optional(name),
+  metadata: Type.Optional(Metadata),
+});
 export type UserInput = Static<typeof UserInput>;
 
 /** Body of PATCH: a JSON Merge Patch (RFC 7396). */
-export const UserPatch = Type.Object(
-  { ...Type.Partial(UserInput).properties, metadata: Type.Optional(MetadataPatch) },
-  { ...noExtraFields, title: "UserPatch" },
-);
+export const UserPatch = Named("UserPatch", {
+  ...Type.Partial(UserInput).properties,
+  metadata: Type.Optional(MetadataPatch),
+});
 export type UserPatch = Static<typeof UserPatch>;
 
-export const UserQuery = Type.Object(
-  {
-    ...pageQuery,
-    ...recordFilters,
-    email: Parameter(Email, "Only the user with this email, in any spelling"),
-  },
-  noExtraFields,
-);
+export const UserQuery = Closed({
+  ...pageQuery,
+  ...recordFilters,
+  email: Parameter(Email, "Only the user with this email, in any spelling"),
+});
 export type UserQuery = Static<typeof UserQuery>;
 
 export type UserFields = Pick<User, "email" | "reference" | "name" | "metadata">;

@@ -29,8 +29,7 @@ export function readSecretFile(name: string, path: string, pattern: RegExp, expe
 }
 
 /**
- * @returns the value of the variable, or the line in the file that the variable `NAME_FILE` names; `null` if neither is
- * set. An empty variable counts as not set
+ * @returns the value, or the line in the file that `NAME_FILE` names; `null` if neither is set. Empty counts as not set
  * @throws {AppError} operator if both are set, or the file cannot be read; it repeats nothing of the file
  */
 export function readSecret(environment: Environment, name: string): string | null {

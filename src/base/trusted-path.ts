@@ -26,8 +26,7 @@ export function resolveLinks(path: string): string {
 }
 
 /**
- * Rejects files next to a database that another user may have put there.
- * @param path without links; the database need not exist
+ * Rejects files next to a database that another user may have put there. @param path without links; it need not exist
  * @throws {AppError} operator if one is a link, or belongs neither to this process nor to the owner of the database or,
  * without one, of the directory
  */

@@ -15,9 +15,8 @@ export function readChangeId(flag: string, text: string): number {
 }
 
 /**
- * Beside a server with a sync archive, waits until that has all that is committed: a server that takes over might have other
- * changes. @param stop `null` if it fails after a while
- * @returns whether it was not stopped. @throws {AppError} operator if the server has ended meanwhile
+ * Beside a server with a sync archive, waits until that has all commits: a server that takes over might have other changes.
+ * @param stop `null` if it fails after a while. @returns false if it was stopped. @throws {AppError} operator if the server ends
  */
 async function untilArchived({ config, backendOf }: CommandSystem, stop: AbortSignal | null) {
   const { archiveCommit, databaseUrl } = config;

@@ -15,7 +15,6 @@ const ofReceiver: Bounds = { timeoutMs: 30_000, maxBytes: 0, final: [410] };
 
 const POSITION = /^[A-Za-z0-9]{1,64}-\d{1,15}$/;
 
-/** As given on the command line. */
 type DeliverOptions = Readonly<
   Record<"from" | "tokenFile" | "to" | "secretFile" | "position", string> &
     Partial<Record<"start" | "skip" | "include", string> & { types: readonly string[] }>

@@ -23,7 +23,6 @@ import { readNdjson } from "./files/ndjson.ts";
 import { createRejections } from "./files/rejections.ts";
 import { type CommandSystem, type OutputStream, withStore } from "./system/system.ts";
 
-/** Unknown fields that are listed. */
 const MAX_LISTED = 20;
 
 /** Maximum records per transaction: the writes of a running server wait for it. */

@@ -2,7 +2,6 @@ import { fail } from "../base/error.ts";
 import { readTime } from "../domain/config.ts";
 import { roundUp } from "../domain/time.ts";
 
-/** As given on the command line. */
 export type Period = Partial<Readonly<Record<"from" | "to", string>>>;
 
 /** @returns times in UTC with milliseconds, rounded up. @throws {AppError} usage if one is none, or the first is not earlier */

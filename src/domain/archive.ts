@@ -21,7 +21,6 @@ export interface ArchiveSettings {
   readonly intervalMs: number;
   readonly commit: ArchiveCommit;
   readonly keepMs: number;
-  /** Whether the server follows the archive while another one writes to it, and takes over from it. */
   readonly standby: boolean;
   /** How long log and heartbeat of another server stand still before a standby takes over. */
   readonly takeoverMs: number;

@@ -21,7 +21,6 @@ export interface ObjectStorage {
   readonly url: string;
   /** @param maxBytes a longer body is truncated, but not before this many bytes. @returns `null` if there is none */
   get(key: string, maxBytes?: number): Promise<Uint8Array<ArrayBuffer> | null>;
-  /** Creates or replaces an object. */
   put(key: string, body: Uint8Array<ArrayBuffer>): Promise<void>;
   /** @returns `false` if it exists, perhaps because this call was sent twice: HTTP clients repeat requests */
   create(key: string, body: Uint8Array<ArrayBuffer>): Promise<boolean>;

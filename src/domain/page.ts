@@ -60,8 +60,7 @@ export function failPageTooLarge(maxBytes: number): never {
  * @param rows as many as {@link rowsToRead} says; read only until the limit or the maximum size is exceeded
  * @param room returns the maximum size of the records. It is called if they exceed `LARGE_PAGE_BYTES`
  * @returns `nextAfter` is `null` unless a row follows the last record
- * @throws {AppError} validation_failed if the page exceeds 4 MiB
- * @throws {AppError} unavailable if it exceeds a smaller `room`
+ * @throws {AppError} validation_failed if the page exceeds 4 MiB; unavailable if it exceeds a smaller `room`
  */
 export function joinRecords(
   rows: Iterable<JsonRow>,

@@ -111,9 +111,8 @@ export async function listen(
     port: server.port,
     pendingPorts: connections.pendingPorts,
     /**
-     * Reads the TLS files again, for new connections. Requests in flight are completed, and idle connections closed.
-     * @returns whether they have changed: not without TLS, and not after `stop`
-     * @throws {AppError} operator if the files cannot be used; the previous certificate then stays in use
+     * Reads the TLS files again, for new connections. @returns whether they have changed: not without TLS, and not after `stop`
+     * @throws {AppError} operator if they cannot be used; the previous certificate then stays in use
      */
     reloadTls(): Promise<boolean> {
       const result = lastReload.then(reload).finally(noteCertificate);

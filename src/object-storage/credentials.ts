@@ -129,9 +129,8 @@ function readKeys(environment: Environment): Credentials | null {
 }
 
 /**
- * Keys take precedence over a role. Files are read again, because keys are rotated while a server runs. One that is missing
- * meanwhile, or half written, is no error: the keys before are used.
- * @throws {AppError} operator if there is neither, or a variable is invalid
+ * Keys take precedence over a role. Files are read again, as keys are rotated; one that is missing then, or half written, is
+ * no error. @throws {AppError} operator if there is neither, or a variable is invalid
  */
 export function openCredentials(environment: Environment, nowMs = Date.now): CredentialsSource {
   const keys = readKeys(environment);

@@ -94,8 +94,7 @@ export function createAuthenticator(
 
   /**
    * @param authorization the header field; empty for none
-   * @throws {AppError} unauthorised if it has no token; the message is the reason for the log, not the response
-   * @throws {AppError} invalid_token if its token is not valid now; the cause is its name, if it is known
+   * @throws {AppError} unauthorised without a token, with the reason for the log as its message; invalid_token, with its name
    */
   function authenticate(authorization: string): MaybePromise<Token> {
     const hash = cachedHashes.get(authorization) ?? hashOf(authorization);

@@ -57,7 +57,6 @@ function counter(name: string, help: string, value: number): MetricFamily {
   return { name, help, type: "counter", samples: [{ value }] };
 }
 
-/** @returns `null` if there is no value now */
 function gauge(
   name: string,
   help: string,

@@ -17,7 +17,6 @@ interface SuccessResponse {
   readonly example?: unknown;
 }
 
-/** An operation of the OpenAPI document. */
 interface Documented {
   readonly operationId: string;
   readonly summary: string;

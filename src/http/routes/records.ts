@@ -32,7 +32,6 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
   fieldsOf: (body: Body) => Fields,
   missing: ErrorCode,
 ) {
-  /** The last arguments of a write of the store. */
   function conditionsOf(call: CallWithId) {
     const key = idempotencyKeyOf(call, `${path}/${call.params.id}`);
     return [preconditionsOf(call.request), key, call.token.name] as const;

@@ -209,9 +209,8 @@ export function connect(options: ConnectOptions, placementSettings: Settings = {
     settings,
     shares: queues.shares,
     /**
-     * Runs work on a connection as soon as one is free. The work is retried after a serialization failure or deadlock, so
-     * it must have no side effects outside the database.
-     * @throws {AppError} unavailable if the database is unreachable or busy; a write may be committed
+     * Runs work on a connection as soon as one is free, again after a serialization failure or deadlock: it must have no other
+     * effects. @throws {AppError} unavailable if the database is unreachable or busy; a write may be committed
      */
     run<Result>(kind: Kind, work: Work<Result>, limits: RunOptions = {}): Promise<Result> {
       const { lockTimeoutMs, timeoutMs, mayRetry, requests = 1, client } = limits;

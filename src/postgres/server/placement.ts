@@ -32,7 +32,6 @@ export interface Placement {
   readonly beforeWrite: readonly string[];
   /** The largest offset of a list of all orders; `null` for no limit. With one, no statement reads several pages of orders. */
   readonly maxOffset: number | null;
-  /** Sections of `check`: names, and statements that return problems. */
   readonly checks: readonly (readonly [section: string, problems: string])[];
 }
 

@@ -1,7 +1,6 @@
 import { AppError } from "../../base/error.ts";
 import { isRolledBack, orderMissing, toUnavailable } from "./errors.ts";
 
-/** Maximum number of attempts that the server rolls back. */
 const MAX_ATTEMPTS = 5;
 /** The delay before a retry is random: at most this, multiplied by the rollbacks so far. */
 const RETRY_DELAY_MS = 20;

@@ -12,7 +12,6 @@ import { recordJson } from "../tables/columns.ts";
 import { allChanges, totalOf, totals } from "../tables/outbox.ts";
 import { findLateId } from "./rows.ts";
 
-/** Checks one section of a database. @returns its findings, one phrase each */
 type Find = (session: Session) => Promise<readonly string[]>;
 type Section = readonly [name: string, find: Find];
 

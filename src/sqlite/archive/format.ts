@@ -205,7 +205,6 @@ export function decodeSegment(id: ObjectId, body: Uint8Array<ArrayBuffer>) {
 export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirmed"> {
   /** No two of a generation are equal. */
   readonly sequence: number;
-  /** Time until the next one. */
   readonly intervalMs: number;
   /** Whether the generation has a base, or continues another one. */
   readonly hasBase: boolean;

@@ -140,7 +140,6 @@ export interface DatabaseFiles {
   lockIdentity(): string;
   /** @returns the size of the database file, in bytes; 0 if there is none */
   bytes(): number;
-  /** @returns the size of the file of the WAL, in bytes; 0 if there is none */
   walBytes(): number;
   /** @returns a value that changes with every write to the database file; empty if there is none */
   state(): string;

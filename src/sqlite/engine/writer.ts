@@ -1,7 +1,6 @@
 /**
- * Group commit. Writes that arrive in one turn of the event loop, or in the next one, share one transaction and
- * therefore one fsync. Each write is settled after that fsync. Authors are served round robin, so that slow writes of
- * one hardly delay those of another.
+ * Group commit. Writes that arrive in one turn of the event loop, or in the next one, share one transaction and one fsync,
+ * after which each is settled. Authors are served round robin, so that slow writes of one hardly delay those of another.
  */
 import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
 import type { Author } from "../../domain/record.ts";
@@ -196,7 +195,6 @@ export function createWriter(parts: WriterParts) {
       });
     },
     pending,
-    /** Starts a checkpoint if one is due. Each batch of writes ends with this too. */
     checkpoint() {
       if (state.scheduled) return;
       parts.reader.reset();

@@ -65,8 +65,7 @@ function openState(path: string, lock: ServerLock | null, isCopy: boolean) {
 }
 
 /**
- * Only checkpoints write to the database, and the index of the WAL shows what they have copied.
- * @param current before the database was examined
+ * Only checkpoints write to the database, and the index of the WAL shows what they have copied. @param current read before
  * @returns false also if the disk fails, because a write that was committed must not be reported as failed
  */
 function isOverwritten(state: State, { size, mtimeMs }: Stats, current: WalState | null): boolean {

@@ -100,8 +100,7 @@ export function readHeader(path: string) {
 }
 
 /**
- * The one place that decides whether the files of a path are used. Call it before anything is opened.
- * @returns the path without links
+ * The one place that decides whether the files of a path are used: call it first. @returns the path without links
  * @throws {AppError} operator if a link or a file next to the database is not trusted, or the file is mounted alone
  */
 export function resolveDatabase(databasePath: string, isRead: boolean): string {

@@ -41,9 +41,8 @@ export function createIdempotencyStore(db: Database, writer: Writer, { now }: St
 
   return {
     /**
-     * Writes once per key, with which the result is stored in the same transaction.
+     * Writes once per key, with which the result is stored in the same transaction. @returns the result of the first write
      * @param write returns the record after the write; `null` if there is none, which is not stored
-     * @returns the result of the first write with the key
      * @throws {AppError} idempotency_key_reused if the key was used for a different request
      */
     once<Result extends RecordText<unknown> | null>(

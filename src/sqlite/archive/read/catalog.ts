@@ -1,7 +1,6 @@
 /**
- * What an archive has: records, logs and bases, and the states to which they lead. Every object that is missing is named,
- * and never taken for the end: a log ends where it is sealed; one that is not sealed ends after what its server has
- * confirmed.
+ * What an archive has: records, logs and bases, and the states to which they lead. What is missing is named, and never taken
+ * for the end: a log ends where it is sealed, or, if it is not sealed, after what its server has confirmed.
  */
 import { fail } from "../../../base/error.ts";
 import type { ArchivedRange } from "../../../domain/archive.ts";

@@ -111,8 +111,7 @@ async function applySegments(
 export type Restored = Awaited<ReturnType<typeof restoreTo>>;
 
 /**
- * If a base is damaged, an older one and the segments since lead to the same state.
- * @param target `null` if it is only read. @param at `null` for the newest state
+ * @param target `null` if it is only read. @param at `null` for the newest state. Instead of a damaged base, an older one is used
  * @throws {AppError} operator if the archive is empty, damaged, or does not reach back to that time
  */
 export async function restoreTo(

@@ -9,9 +9,8 @@ const PAUSE_MS = 1_500;
 
 /**
  * One of several creates at the same time must win: a storage that checks first and stores later would let two servers
- * write one archive. A later create must lose, and lists must have all objects.
- * @throws {AppError} operator if the storage cannot have an archive, unavailable if that is unknown
- * @throws the reason of the signal
+ * write one archive. A later create must lose, and lists must have all objects. @throws {AppError} operator if the storage
+ * cannot have an archive, unavailable if that is unknown; the reason of the signal
  */
 export async function probe(server: Pick<ServerContext, "storage" | "machine" | "signal" | "log">) {
   const { storage, machine, signal, log } = server;

@@ -7,7 +7,6 @@ import { awaited } from "../problems.ts";
 import { RESTORE } from "../write/generation.ts";
 
 const PAUSE_MS = 1_000;
-/** Interval of the lines about what a server waits for. */
 const LOG_INTERVAL_MS = 60_000;
 
 /**

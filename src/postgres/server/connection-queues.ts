@@ -58,6 +58,7 @@ function createQueues(connections: number) {
     turns: new Map<string, number>(),
     /** That of the list that began last: a client gets none before it. */
     turn: 0,
+    idleWaiters: [] as (() => void)[],
   };
 }
 
@@ -107,6 +108,7 @@ function release(queues: Queues, kind: Kind): void {
     start(queues, next);
   }
   if (running.list === 0) turns.clear();
+  if (countOf(running) === 0) for (const wake of queues.idleWaiters.splice(0)) wake();
 }
 
 export function createConnectionQueues(options: {
@@ -134,7 +136,8 @@ export function createConnectionQueues(options: {
     },
     shares: queues.shares,
     async idle(): Promise<void> {
-      while (countOf(queues.running) > 0) await Bun.sleep(1);
+      if (countOf(queues.running) === 0) return;
+      await new Promise<void>((wake) => queues.idleWaiters.push(wake));
     },
   };
 }

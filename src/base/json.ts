@@ -127,7 +127,11 @@ function parse(text: string, reviver?: typeof toInteger): unknown {
   }
 }
 
-/** @returns the value; `NaN` for a number that is no integer. @throws {AppError} validation_failed, also for duplicates */
+/**
+ * @returns the value; a number that is not written as an integer is `NaN`
+ * @throws {AppError} validation_failed if the text is not JSON, is nested deeper than 16 levels, has more than 2,500
+ * members or commas, or a duplicate member
+ */
 export function parseJson(text: string): unknown {
   const value = parse(text);
   const counts = { members: 0, commas: 0 };

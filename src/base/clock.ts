@@ -20,3 +20,13 @@ export const systemClock: Clock = {
     return { [Symbol.dispose]: () => clearInterval(timer) };
   },
 };
+
+/** @returns a function that returns the time as RFC 3339, and keeps it: a busy server needs many in one millisecond */
+export function createTimestamp(now: () => Date): () => string {
+  let [ms, text] = [Number.NaN, ""];
+  return () => {
+    const time = now();
+    if (time.getTime() !== ms) [ms, text] = [time.getTime(), time.toISOString()];
+    return text;
+  };
+}

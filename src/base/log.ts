@@ -1,4 +1,5 @@
 /** One line per event: JSON for programs, text for a terminal. */
+import { createTimestamp } from "./clock.ts";
 
 export const logLevels = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
@@ -20,7 +21,7 @@ type RequestFields = Fields & {
 export interface Log extends Readonly<Record<Severity, (event: string, fields?: Fields) => void>> {
   /** Whether lines of this level are written. Check it before computing expensive fields. */
   enabled(level: Severity): boolean;
-  /** Logs a request at level `info`. @param url only its path is logged, because a query can hold secrets */
+  /** Call it if level `info` is enabled. @param url only its path is logged, because a query can hold secrets */
   request(fields: RequestFields, url: string): void;
 }
 
@@ -83,13 +84,7 @@ export function createLog(
   const threshold = logLevels.indexOf(level);
   const enabled = (severity: Severity) => logLevels.indexOf(severity) >= threshold;
   const formatter = format === "json" ? jsonFormatter : textFormatter;
-  /** Of the last line: a busy server writes many in one millisecond. */
-  let last = { ms: Number.NaN, text: "" };
-  function timestamp(): string {
-    const time = now();
-    if (time.getTime() !== last.ms) last = { ms: time.getTime(), text: time.toISOString() };
-    return last.text;
-  }
+  const timestamp = createTimestamp(now);
   const logAt = (severity: Severity) => (event: string, fields?: Fields) => {
     if (enabled(severity)) write(`${formatter.event(timestamp(), severity, event, fields)}\n`);
   };
@@ -99,8 +94,6 @@ export function createLog(
     info: logAt("info"),
     warn: logAt("warn"),
     error: logAt("error"),
-    request(fields, url) {
-      if (enabled("info")) write(`${formatter.request(timestamp(), fields, url)}\n`);
-    },
+    request: (fields, url) => write(`${formatter.request(timestamp(), fields, url)}\n`),
   };
 }

@@ -1,6 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { existsSync } from "node:fs";
-import { systemClock } from "../base/clock.ts";
+import { createTimestamp, systemClock } from "../base/clock.ts";
 import { suffixes } from "../base/database-url.ts";
 import { messageOf } from "../base/error.ts";
 import { createWriteProbe } from "../base/write-probe.ts";
@@ -122,8 +122,8 @@ export async function createStore(
   };
   const batch = createWriteBatch(db, files);
   const writer = createWriter({ batch, reader, checkpointer, onCommit, gate: archive });
-  const timestamp = () => now().toISOString();
-  const idempotency = createIdempotencyStore(db, writer, options);
+  const timestamp = createTimestamp(now);
+  const idempotency = createIdempotencyStore(db, writer, timestamp);
   const context = {
     ...{ db, reader, writer, idempotency, timestamp },
     noteChange: prepareNoteChange(db, now),

@@ -1,7 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { type IdempotencyKey, replay } from "../../domain/idempotency.ts";
 import type { RecordTable, RecordText } from "../../domain/record.ts";
-import type { StoreOptions } from "../../domain/store.ts";
 import type { User } from "../../domain/user.ts";
 import type { Writer } from "../engine/writer.ts";
 
@@ -10,7 +9,7 @@ const DELETE_BATCH_SIZE = 500;
 
 export type IdempotencyStore = ReturnType<typeof createIdempotencyStore>;
 
-export function createIdempotencyStore(db: Database, writer: Writer, { now }: StoreOptions) {
+export function createIdempotencyStore(db: Database, writer: Writer, timestamp: () => string) {
   const find = db.prepare<Record<"fingerprint" | "record", string>, string[]>(`
     select fingerprint, record
     from idempotency_keys
@@ -56,7 +55,7 @@ export function createIdempotencyStore(db: Database, writer: Writer, { now }: St
       const record = write();
       if (record !== null) {
         const userId = table === "users" ? record.id : null;
-        store.run(key.owner, key.key, key.fingerprint, record.json, userId, now().toISOString());
+        store.run(key.owner, key.key, key.fingerprint, record.json, userId, timestamp());
       }
       return record;
     },

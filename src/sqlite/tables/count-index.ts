@@ -67,13 +67,12 @@ export function createCountIndex(
     order by bucket
   `);
   const counted = () => inRange.get({ level: TOTAL_LEVEL, low: 0, high: 0 })?.ids ?? 0;
-  const isTotal = `${where} and level = ${TOTAL_LEVEL} and bucket = 0`;
-  const sequence = `(select seq from sqlite_sequence where name = '${table}') as sequence`;
+  const sum = `select sum(ids) as ids from buckets where ${where} and level = ${TOTAL_LEVEL} and bucket = 0`;
   // One statement, because each costs as much as reading a row.
   const total = db.prepare<{ ids: number | null }, []>(
     isDense
-      ? `select seq - coalesce(sum(ids), 0) as ids from ${sequence} left join buckets on ${isTotal}`
-      : `select sum(ids) as ids from buckets where ${isTotal}`,
+      ? `select seq - coalesce((${sum}), 0) as ids from sqlite_sequence where name = '${table}'`
+      : sum,
   );
 
   // On each level the full buckets below the id that no bucket of the level above has.

@@ -8,7 +8,13 @@ import type { StoreContext } from "../engine/context.ts";
 import { createWriteQueue } from "../engine/write-queue.ts";
 import { sequenceOf } from "../server/placement.ts";
 import { runAgain } from "../server/retry.ts";
-import { columnDefinitions, inputRows, prepareMembers, type RowValues } from "./columns.ts";
+import {
+  columnDefinitions,
+  inputRows,
+  prepareMembers,
+  type RowValues,
+  recordJson,
+} from "./columns.ts";
 import { claimKeys, namesOf, ofKey } from "./idempotency.ts";
 import { statusCodeOf } from "./outbox.ts";
 import { type Rejection, rejectionOf } from "./rejections.ts";
@@ -46,15 +52,15 @@ function insertStatement({ table, columns, order }: CreateParts<never>, from: st
  * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
  */
 function createStatement(parts: CreateParts<never>, ids: string, insert: string, hasKeys: boolean) {
-  const { table, columns, rejections, created } = parts;
-  const keyColumns = { owner: "text", key: "text", fingerprint: "text", members: "text" };
+  const { table, columns, rejections, created, schema } = parts;
+  const keyColumns = { owner: "text", key: "text", fingerprint: "text" };
   const input = { ...columns, author: "text", ...(hasKeys && keyColumns) };
   const inputNames = Object.keys(input).join(", ");
   const result = `(
     select
-      owner, key, fingerprint, pg_catalog.format('{"id":%s%s', id, members) as record,
+      owner, key, fingerprint, ${recordJson(schema)} as record,
       ${table === "users" ? "id" : "null::bigint"} as user_id
-    from planned
+    from (select *, 1 as version, created_at as updated_at from planned) as record
     where key is not null and id is not null
   ) as result`;
   const claimed = `claimed as (${claimKeys(result, "$2::text")}),`;
@@ -141,12 +147,7 @@ export function prepareCreate<Fields extends RowValues, Row>(
       const time = context.now();
       const createdAt = time.toISOString();
       const common = { version: 1, created_at: createdAt, updated_at: createdAt };
-      const members = items.map(({ fields }) => renderMembers({ ...fields, ...common }));
-      const input = items.map(({ fields, key, author }, at) => ({
-        ...fields,
-        author,
-        ...(key !== null && { ...key, members: members[at] }),
-      }));
+      const input = items.map(({ fields, key, author }) => ({ ...fields, author, ...key }));
       const values = [JSON.stringify(input), createdAt, time.getTime()];
       const create = items.some(({ key }) => key !== null) ? withKeys : withoutKeys;
       const rows = await session.all<CreatedRow>(create, ...values);
@@ -156,9 +157,9 @@ export function prepareCreate<Fields extends RowValues, Row>(
       if (insertApart !== null && created.length > 0)
         await session.all(insertApart, JSON.stringify(created), createdAt);
       const outcomeOf =
-        ({ key }: Item, at: number) =>
+        ({ fields, key }: Item, at: number) =>
         () =>
-          resultOf(itemAt(rows, at), key, itemAt(members, at));
+          resultOf(itemAt(rows, at), key, renderMembers({ ...fields, ...common }));
       return items.map(outcomeOf);
     },
     conflictKeysOf: ({ fields, key }) => [...conflictKeysOf(fields), ...namesOf(key)],

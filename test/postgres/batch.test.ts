@@ -54,6 +54,8 @@ test.each<[what: string, steps: string, batches: string, Partial<BatchOptions<st
   ["items that arrive while a batch is running together", "a b c 0 ", "a bc", {}],
   ["an item at the end of a batch with those that wait", "a b 0c ", "a bc", {}],
   ["more items with each turn together", "ab.c.d.e ", "abcde", {}],
+  ["an item that missed a batch of several with those of the next turn", "ab c 0..d ", "ab cd", {}],
+  ["an item that is alone again without a wait", "a 0 b..c ", "a b", {}],
   ["another batch when as many items wait as one can have", "a bcd ", "a bc", two],
   ["clients by turns", "aAaAabac 0 1 ", "abc AaA aa", { maxItems: 3, ...ofLetter }],
   ["the items of one client together when a batch is of one", "abA 0 ", "aA b", ofOne],

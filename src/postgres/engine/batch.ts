@@ -42,6 +42,7 @@ function createQueue<Item, Result>(options: BatchOptions<Item, Result>) {
     busyKeys: new Set<string>(),
     running: 0,
     newestMs: 0,
+    newestSize: 0,
     scheduled: false,
     timer: undefined as Timer | undefined,
   };
@@ -96,6 +97,7 @@ async function runBatch<Item, Result>(
 ): Promise<void> {
   queue.running += 1;
   queue.newestMs = performance.now();
+  queue.newestSize = batch.length;
   const { options, busyKeys } = queue;
   const items = batch.map(({ item }) => item);
   const running = runOrSplit(options, items);
@@ -132,15 +134,16 @@ function startBatches<Item, Result>(queue: BatchQueue<Item, Result>): void {
   if (queue.waiting.length > 0) queue.timer = setTimeout(startBatches, CHECK_INTERVAL_MS, queue);
 }
 
-/** The next requests of many busy clients arrive over several turns. An item that is alone does not wait for them. */
+/** The next requests of many busy clients arrive over several turns. An item that was alone before does not wait for them. */
 function waitForMore<Item, Result>(
   queue: BatchQueue<Item, Result>,
   lastCount: number,
   untilMs: number,
 ): void {
   const count = queue.waiting.length;
-  const isAloneOrFull = count === 1 || count >= queue.options.maxItems;
-  if (isAloneOrFull || count === lastCount || performance.now() >= untilMs) startBatches(queue);
+  const isAlone = count === 1 && queue.newestSize <= 1;
+  const isReady = isAlone || count === lastCount || count >= queue.options.maxItems;
+  if (isReady || performance.now() >= untilMs) startBatches(queue);
   else setImmediate(waitForMore, queue, count, untilMs);
 }
 

@@ -136,7 +136,7 @@ release: node_modules/.installed ## build dist/release: binaries, licenses, SBOM
 reproduce: ## build a release twice, in two directories, and compare
 	scripts/reproduce.sh
 
-bench: node_modules/.installed build bench/node_modules/.installed ## compare with other servers, into bench/RESULTS.md (25 minutes)
+bench: node_modules/.installed build bench/node_modules/.installed ## compare with other servers, into bench/RESULTS.md (27 minutes)
 	$(bun) bench/run.ts
 
 bench-quick: node_modules/.installed build bench/node_modules/.installed ## the same in four minutes, with less reliable figures

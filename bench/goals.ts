@@ -94,16 +94,19 @@ function postgresRatios(): Ratio[] {
   const sharedWrite = "Writes at the same time share a transaction";
   const safe = "A write that can be repeated safely costs little more";
   const move = "Moving to PostgreSQL costs little speed, though it shares the core";
+  // In µs, SQLite: HTTP 36, SQL 17, compilers and collector 3. PostgreSQL: HTTP 36, driver 6, backend 45 (20 rows as JSON 23).
+  const rendered =
+    "PostgreSQL and HTTP alone would have 0.64: the rest is two processes that take turns";
   const goals = [
     { load: loads.get, bounds: [0.8, 3, 5], reason: "Reads at the same time share a statement" },
-    { load: loads.list, bounds: [0.6, 1.6, 1.6], reason: onePage },
+    { load: loads.list, bounds: [0.45, 1.6, 1.6], reason: onePage, moved: rendered },
     { load: loads.create, bounds: [0.8, 4, 8], reason: sharedWrite },
     { load: loads.order, bounds: [0.75, 7, 9], reason: `${sharedWrite}, with their keys` },
   ];
   return [
-    ...goals.flatMap(({ load, bounds, reason }) =>
+    ...goals.flatMap(({ load, bounds, reason, moved = move }) =>
       [onSqlite, hono, fastify].map((other, index): Ratio => {
-        const goal = { bound: bounds[index] ?? 0, reason: index === 0 ? move : reason };
+        const goal = { bound: bounds[index] ?? 0, reason: index === 0 ? moved : reason };
         return [nearTitle(load), onPostgres, other, goal];
       }),
     ),

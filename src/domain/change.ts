@@ -182,7 +182,7 @@ export interface ChangeStore {
    * @throws {AppError} validation_failed if the page exceeds 4 MiB, which only `include=record` can cause
    */
   list(query: ChangeQuery, client?: ClientId, memory?: PageMemory): MaybePromise<ChangePage>;
-  /** Those of one record among the changes that `list` shows, as `RecordStore.list`. It costs as much as it has changes. */
+  /** Those of one record among the changes that `list` shows, as `RecordStore.list`. Other changes cost nothing. */
   listOf(query: HistoryQuery, client?: ClientId, memory?: PageMemory): MaybePromise<Page>;
   /**
    * Calls a listener each time when `list` may return changes that it has not returned before: within 100 ms of their

@@ -10,19 +10,19 @@ export type CopyRow = Readonly<Record<string, string | number | null>>;
 /** Rows per batch. With rows of the maximum size, a batch has about 3 MB, and several copies of it are in memory. */
 export const COPY_BATCH_ROWS = 100;
 
-/** The tables to copy, referenced ones first. Text of a sort key is compared bytewise on both databases. */
+/** The tables to copy, referenced ones first: on SQLite, a record refers to its newest change. Text of a sort key is compared bytewise on both databases. */
 export const copiedTables = {
+  // With their ids. The target has a feed of another name, because changes of the source can follow.
+  changes: {
+    columns: "id type record_id version status token created_at fields".split(" "),
+    sortKey: ["id"],
+  },
   users: { columns: [...columnNames(User), "email_key"], sortKey: ["id"] },
   orders: { columns: columnNames(Order), sortKey: ["id"] },
   tokens: { columns: ["id", ...tokenColumns.split(", ")], sortKey: ["id"] },
   idempotency_keys: {
     columns: ["owner", "key", "fingerprint", "record", "user_id", "created_at"],
     sortKey: ["created_at", "owner", "key"],
-  },
-  // With their ids. The target has a feed of another name, because changes of the source can follow.
-  changes: {
-    columns: "id type record_id version status token created_at fields".split(" "),
-    sortKey: ["id"],
   },
 } as const satisfies Record<string, Record<"columns" | "sortKey", readonly string[]>>;
 

@@ -51,7 +51,7 @@ async function makeFilled(): Promise<Harness> {
 
 function contentsOf(path: string): Record<string, unknown[]> {
   using db = new Database(path, { readonly: true });
-  const tables = ["users", "orders", "tokens", "idempotency_keys", "sqlite_sequence"];
+  const tables = ["users", "orders", "tokens", "changes", "idempotency_keys", "sqlite_sequence"];
   const selects = tables.map((table) => `select * from ${table} order by 1`);
   selects.push("select * from buckets where ids > 0 order by list, level, bucket");
   return Object.fromEntries(selects.map((select) => [select, db.prepare(select).all()]));

@@ -135,12 +135,29 @@ async function makeFeed(): Promise<Database> {
 const feed = await makeFeed();
 
 const ofUser = (id: number) => `the changes of user ${id} do not ascend by one`;
+const unlinked = (what: string) => `${what} does not name its last change`;
 const lastOf = (record: string) => `the last change of ${record} does not agree with the record`;
 
 test.each<[sql: string, ...findings: string[]]>([
   ["select 1"],
   ["delete from changes where id <= 4"],
-  ["delete from changes where id = 2", "the changes are not consecutive: 5 of them from 1 to 6"],
+  ["update changes set previous = null where id = 3", unlinked("change 3")],
+  [
+    "update changes set previous = 5 where id in (2, 4)",
+    unlinked("change 2"),
+    unlinked("change 4"),
+  ],
+  [
+    "update users set last_change = 2; update orders set last_change = null",
+    unlinked("user 1"),
+    unlinked("order 1"),
+  ],
+  ["delete from changes where id <= 5; update users set last_change = 6", unlinked("user 1")],
+  [
+    "delete from changes where id = 2",
+    unlinked("change 4"),
+    "the changes are not consecutive: 5 of them from 1 to 6",
+  ],
   [
     "update changes set version = 3 where id = 3; update users set version = 3 where id = 1",
     `${ofUser(1)}: version 3 follows 1`,

@@ -6,16 +6,16 @@ import {
   changeJson,
   changeOf,
   type Feed,
-  type HistoryQuery,
   LAST_OF_USERS,
   requireKept,
   type StoredChange,
   startOf,
 } from "../../domain/change.ts";
 import { Order } from "../../domain/order.ts";
-import { type JsonRow, maxId, rowsToRead } from "../../domain/page.ts";
+import type { JsonRow } from "../../domain/page.ts";
 import { User } from "../../domain/user.ts";
 import type { ChangeWatch } from "../engine/change-watch.ts";
+import { prepareHistory } from "./history.ts";
 import { createList, type ListRows, prepareText, type StoreContext } from "./records.ts";
 
 /** Maximum number of changes deleted per transaction, which takes a few milliseconds. */
@@ -23,12 +23,18 @@ const DELETE_BATCH_SIZE = 2000;
 
 export function prepareNoteChange(db: Database, now: () => Date): StoreContext["noteChange"] {
   const insert = db.prepare<null, (string | number | null)[]>(`
-    insert into changes (type, record_id, version, status, token, created_at, fields)
-    values (?, ?, ?, ?, ?, ?, ?)
+    insert into changes (type, record_id, version, status, token, created_at, fields, previous)
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, case ?1
+      when 1 then (select max(id) from changes where type = 3 and record_id = +?2)
+      when 2 then (select last_change from users where id = ?2)
+      when 3 then (select last_change from users where id = ?2)
+      when 5 then (select last_change from orders where id = ?2)
+    end)
   `);
   return (...change) => {
     const { type, record_id, version, status, token, fields } = changeOf(...change);
-    insert.run(type, record_id, version, status, token, now().getTime(), fields);
+    const values = [type, record_id, version, status, token, now().getTime(), fields];
+    return Number(insert.run(...values).lastInsertRowid);
   };
 }
 
@@ -71,37 +77,6 @@ function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isBehind: ()
     const changes = start >= last ? [] : page.iterate({ start, last, limit: query.limit });
     const rows = render(changes, query.include === "record");
     return { ...feed, total: last - feed.first + 1, rows };
-  };
-}
-
-function prepareHistory(db: Database, shownOf: ChangeWatch["shownOf"]) {
-  const where = `(type > ${LAST_OF_USERS}) = +$isOrder and record_id = +$id and id <= $last`;
-  const count = db.prepare<{ total: number }, Record<string, number>>(`
-    select count(*) as total
-    from changes
-    where ${where}
-  `);
-  // The rows before the page are skipped in the index.
-  const inOrder = (direction: "asc" | "desc") =>
-    db.prepare<StoredChange, Record<string, number>>(`
-      select ${columns}
-      from changes
-      where ${where} and id > $start
-      order by id ${direction}
-      limit +$limit offset +$offset
-    `);
-  const rows = { id: inOrder("asc"), "-id": inOrder("desc") };
-
-  return (query: HistoryQuery): ListRows => {
-    const { table, id, sort = "id", after = 0, offset } = query;
-    const isOrder = Number(table === "orders");
-    const shown = shownOf(Number.MAX_SAFE_INTEGER);
-    const [start, last] = sort === "id" ? [after, shown] : [0, Math.min(shown, maxId(query))];
-    const page = { id, isOrder, start, last, offset, limit: rowsToRead(query) };
-    return {
-      total: count.get({ id, isOrder, last: shown })?.total ?? 0,
-      rows: rows[sort].all(page).map((change) => ({ id: change.id, json: changeJson(change) })),
-    };
   };
 }
 

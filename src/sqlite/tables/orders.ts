@@ -67,15 +67,16 @@ export function prepareOrderUpdate({ db, noteChange }: StoreContext): Update<Ord
   const setters = (["user_id", "reference", "status"] as const).map((name) => {
     return { name, statement: prepareUpdate(db, "orders", name) };
   });
-  const update = prepareUpdate(db, "orders", "refunded", "metadata", "version", "updated_at");
+  const columns = ["refunded", "metadata", "version", "last_change", "updated_at"];
+  const update = prepareUpdate(db, "orders", ...columns);
 
   return (before, after, fields, author) => {
     const { id, user_id, reference, refunded, version, updated_at } = after;
     if (user_id !== before.user_id || reference !== before.reference) requireValid(after, id);
     for (const { name, statement } of setters)
       if (after[name] !== before[name]) statement.run(after[name], id);
-    update.run(refunded, JSON.stringify(after.metadata), version, updated_at, id);
-    noteChange("order.updated", after, author, fields);
+    const change = noteChange("order.updated", after, author, fields);
+    update.run(refunded, JSON.stringify(after.metadata), version, change, updated_at, id);
   };
 }
 
@@ -83,10 +84,10 @@ export function createOrderStore(context: StoreContext): OrderStore {
   const { db } = context;
   const insert = db.prepare<null, (string | number | null)[]>(`
     insert into orders (
-      user_id, currency, reference, items, total, status, metadata, version,
+      user_id, currency, reference, items, total, status, metadata, version, last_change,
       created_at, updated_at
     )
-    values (?1, ?2, ?3, ?4, ?5, 'pending', ?6, 1, ?7, ?7)
+    values (?1, ?2, ?3, ?4, ?5, 'pending', ?6, 1, (select coalesce(max(id), 0) + 1 from changes), ?7, ?7)
   `);
   const storeRuns = prepareStoreRuns(db);
   return createRecordStore<Order, OrderQuery, OrderFields, OrderRow, OrderEdit>(context, {

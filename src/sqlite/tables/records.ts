@@ -38,8 +38,8 @@ export interface StoreContext {
   readonly idempotency: IdempotencyStore;
   /** RFC 3339 in UTC with milliseconds. */
   readonly timestamp: () => string;
-  /** Adds a change to the feed. Call it in the transaction that makes the change. @see changeOf */
-  readonly noteChange: (...change: Parameters<typeof changeOf>) => void;
+  /** Adds a change to the feed. Call it before the update or deletion, in its transaction. @returns the `last_change` */
+  readonly noteChange: (...change: Parameters<typeof changeOf>) => number;
 }
 
 /** A list that is being read, within a transaction. */

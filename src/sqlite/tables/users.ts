@@ -37,7 +37,8 @@ export function prepareUserUpdate({ db, noteChange }: StoreContext): Update<User
   const requireValid = prepareRequireValid(db);
   // A separate statement, because SQLite rewrites an index whenever one of its columns is set, even to the same value.
   const updateUnique = prepareUpdate(db, "users", "email", "email_key", "reference");
-  const update = prepareUpdate(db, "users", "name", "metadata", "version", "updated_at");
+  const columns = ["name", "metadata", "version", "last_change", "updated_at"];
+  const update = prepareUpdate(db, "users", ...columns);
 
   return (before, after, fields, author) => {
     const { id } = before;
@@ -46,16 +47,18 @@ export function prepareUserUpdate({ db, noteChange }: StoreContext): Update<User
       requireValid(row, id);
       updateUnique.run(row.email, row.email_key, row.reference, id);
     }
-    update.run(row.name, row.metadata, after.version, after.updated_at, id);
-    noteChange("user.updated", after, author, fields);
+    const change = noteChange("user.updated", after, author, fields);
+    update.run(row.name, row.metadata, after.version, change, after.updated_at, id);
   };
 }
 
 export function createUserStore(context: StoreContext): UserStore {
   const { db, idempotency, noteChange } = context;
   const insert = db.prepare<null, (string | null)[]>(`
-    insert into users (email, email_key, reference, name, metadata, version, created_at, updated_at)
-    values (?1, ?2, ?3, ?4, ?5, 1, ?6, ?6)
+    insert into users (
+      email, email_key, reference, name, metadata, version, last_change, created_at, updated_at
+    )
+    values (?1, ?2, ?3, ?4, ?5, 1, (select coalesce(max(id), 0) + 1 from changes), ?6, ?6)
   `);
   const { store, write, find } = createRecordStore(context, {
     table: "users",
@@ -68,10 +71,8 @@ export function createUserStore(context: StoreContext): UserStore {
       insert.run(email, email_key, reference, name, metadata, now),
     update: prepareUserUpdate(context),
   });
-  const deleteWithoutOrders = db.prepare<null, { id: number }>(`
-    delete from users
-    where id = $id and not exists (select 1 from orders where user_id = $id)
-  `);
+  const orderOf = db.prepare("select 1 from orders where user_id = ? limit 1");
+  const remove = db.prepare<null, [id: number]>("delete from users where id = ?");
 
   return {
     ...store,
@@ -79,9 +80,10 @@ export function createUserStore(context: StoreContext): UserStore {
       write(key, author, () => {
         const user = find(id, preconditions);
         if (user === null) return null;
-        if (deleteWithoutOrders.run({ id }).changes === 0) fail("user_has_orders");
-        idempotency.forgetUser(id);
+        if (orderOf.get(id) !== null) fail("user_has_orders");
         noteChange("user.deleted", user, author);
+        remove.run(id);
+        idempotency.forgetUser(id);
         return user;
       }),
   };

@@ -152,6 +152,20 @@ const findWrongTotals = findBy(`
     )
 `);
 
+/** Each change names the one before it, and a record its newest one. What has expired may still be named. */
+const findBrokenChains = findBy(`
+  select format('%s %d does not name its last change', what, id) as problem
+  from (
+    select what, id, named, lag(change) over (partition by is_order, record order by change) as last
+    from (
+      select 'change' as what, id, type > 3 as is_order, record_id as record, id as change, previous as named from changes
+      union all select 'user', id, false, id, 9e18, last_change from users
+      union all select 'order', id, true, id, 9e18, last_change from orders
+    )
+  )
+  where iif(last is null, named >= (select min(id) from changes), named is not last)
+`);
+
 type Section = readonly [name: string, find: Find];
 
 /** In the order in which they are reported, after the structure of the file. */
@@ -167,6 +181,7 @@ const sections: readonly Section[] = [
   ["the size of users", findLarge("users", User)],
   ["the size of orders", findLarge("orders", Order)],
   ["the totals of orders against their items", findWrongTotals],
+  ["the chains of changes", findBrokenChains],
   ...changeChecks("select * from changes").map(([name, query]): Section => [name, findBy(query)]),
 ];
 

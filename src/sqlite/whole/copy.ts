@@ -64,6 +64,25 @@ export async function withCopySource<Result>(
   }
 }
 
+const newestChange = (isOfOrder: string, id: string) =>
+  `select max(id) from changes where (type > 3) = ${isOfOrder} and record_id = ${id}`;
+
+/** Rows get the columns that other databases do not have (see `history.ts`) while they are the last ones of their tables. */
+const linkRows = `
+  create index copied_changes on changes (type > 3, record_id);
+  create temp trigger link_change after insert on main.changes begin
+    update changes
+    set previous = (${newestChange("(new.type > 3)", "new.record_id")} and id < new.id)
+    where id = new.id;
+  end;
+  create temp trigger link_user after insert on main.users begin
+    update users set last_change = (${newestChange("0", "new.id")}) where id = new.id;
+  end;
+  create temp trigger link_order after insert on main.orders begin
+    update orders set last_change = (${newestChange("1", "new.id")}) where id = new.id;
+  end;
+`;
+
 function copyTargetOf(db: Database): CopyTarget {
   const { insert, skipTo, finish } = prepareBulkInsert(db)();
 
@@ -99,7 +118,9 @@ export const withSqliteCopyTarget: Backend["withCopyTarget"] = async (path, work
     db.run("pragma synchronous = off");
     migrate(db);
     db.run("begin");
+    db.run(linkRows);
     const result = await work(copyTargetOf(db));
+    db.run("drop index copied_changes");
     db.run("commit");
     db.close(true);
     verifyDatabase(temporary.path);

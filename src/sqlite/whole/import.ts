@@ -39,6 +39,7 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
     set ${columns}
     where id = $id
   `);
+  const link = db.prepare(`update ${table} set last_change = ? where id = ?`);
   const lastId = prepareLastId(db);
   const openBulkInsert = prepareBulkInsert(db);
   const plan = createPlanner(rules, timestamp);
@@ -68,9 +69,11 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
     for (const { before, after } of updated)
       update(before, after, changedFields(before, after), null);
     const { insert, finish } = openBulkInsert();
-    for (const row of created) insert(table, rules.toRow(row));
+    for (const row of created) {
+      insert(table, rules.toRow(row));
+      link.run(noteChange(rules.created, row, null), row.id);
+    }
     finish();
-    for (const row of created) noteChange(rules.created, row, null);
   }
 
   return {

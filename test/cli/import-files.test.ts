@@ -239,14 +239,26 @@ test("import --update of CSV keeps what has an empty cell or no column, and with
   expect(await exportOf(world, "users")).toMatchObject([cleared]);
 });
 
-test("import rejects different records with a common key in two batches, and names both lines", async () => {
+test("import rejects different records with a common key in two batches, and an id far beyond the last one, and names the lines", async () => {
   using world = makeHarness();
-  const filler = Array.from({ length: 5_000 }, (_, at) => ({ email: `${at}@b.cd` }));
-  // The last two are in the second batch.
-  const text = lines([...filler, { email: "0@b.cd" }, { email: "1@B.cd", name: "B" }]);
-  const problem = "line 5002: email is that of lines 2 and 5002, which have different values";
+  const metadata = { a: "1", b: "2" };
+  const filler = Array.from({ length: 5_000 }, (_, at) => ({ email: `${at}@b.cd`, metadata }));
+  const complete = { ...ofC1, email: "c@b.cd", version: 1, created_at: time, updated_at: time };
+  // The rest is in the second batch.
+  const text = lines([
+    ...filler,
+    { metadata: { b: "2", a: "1" }, email: "0@b.cd" },
+    { email: "1@B.cd", name: "B" },
+    { ...complete, id: 3 },
+    { ...complete, id: 2 ** 25 },
+  ]);
+  const problems = [
+    "line 5002: email is that of lines 2 and 5002, which have different values",
+    "line 5003: id is that of lines 3 and 5003, which have different values",
+    "line 5004: id must be at most 16777216 beyond the last one, 5000",
+  ];
   const run = (...more: string[]) => world.feed(text, "import", "users", "--update", ...more);
-  const counts = "5,000 users (0 updated, 1 unchanged, 1 rejected)";
-  expect(await run("--dry-run")).toEqual(failed(problem, `Would import ${counts}`));
-  expect(await run()).toEqual(failed(problem, `Imported ${counts}`));
+  const counts = "5,000 users (0 updated, 1 unchanged, 3 rejected)";
+  expect(await run("--dry-run")).toEqual(failed(...problems, `Would import ${counts}`));
+  expect(await run()).toEqual(failed(...problems, `Imported ${counts}`));
 });

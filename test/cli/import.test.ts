@@ -144,6 +144,7 @@ test("import rejects orders when their items, user or total are invalid", async 
     { ...order, user_email: ann.email },
     { ...named, user_reference: "c-1" },
     { ...named, user_reference: "7E+15" },
+    { ...named, user_email: "nobody@b.cd" },
     order,
     { ...named, user_reference: "C-1" },
   ]);
@@ -158,7 +159,8 @@ test("import rejects orders when their items, user or total are invalid", async 
       "line 7: user_email is not allowed with user_id",
       "line 8: user_reference must be the reference of an existing user",
       `line 9: user_reference ${rounded} 7E+15`,
-      "Imported 2 orders (0 unchanged, 9 rejected)",
+      "line 10: user_email must be the email of an existing user",
+      "Imported 2 orders (0 unchanged, 10 rejected)",
     ),
   );
 });

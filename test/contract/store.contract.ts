@@ -4,7 +4,6 @@ import { describe } from "bun:test";
 import { changesContract } from "./changes.ts";
 import { copySourceContract } from "./copy-source.ts";
 import { idempotencyContract } from "./idempotency.ts";
-import { importContract } from "./import.ts";
 import { importUpdatesContract } from "./import-updates.ts";
 import { listsContract } from "./lists.ts";
 import type { Open } from "./open.ts";
@@ -20,7 +19,6 @@ export function storeContract(name: string, open: Open): void {
     recordTextContract(open);
     idempotencyContract(open);
     tokensContract(open);
-    importContract(open);
     importUpdatesContract(open);
     copySourceContract(open);
     changesContract(open);

@@ -1,7 +1,5 @@
 import { expect, test } from "bun:test";
 import { encrypted } from "../../src/object-storage/encrypted.ts";
-import { restoreToFile } from "../../src/sqlite/disk/restored-file.ts";
-import { contentOf, makeArchive, openDatabase } from "../sqlite/archive/archived.ts";
 import { expectRejection, expectThrown } from "../support/expect-error.ts";
 import { bytes, text } from "./contract.ts";
 import { createMemoryStorage } from "./memory.ts";
@@ -48,19 +46,4 @@ test.each(["", "5f", "zz".repeat(32)])("a key of %p is rejected unless it is emp
   const problem = "Invalid ARCHIVE_KEY: must be 64 hex digits";
   if (key === "") openWith();
   else expectThrown(openWith, "operator", problem);
-});
-
-test("a database is restored from an encrypted archive, in which nothing of it can be read", async () => {
-  using archive = makeArchive();
-  const storage = encrypted(archive.storage, { ARCHIVE_KEY });
-  await using server = await archive.start({ storage });
-  server.db.run("insert into t (content) values (?)", [secret]);
-  await server.write(3);
-  for (const { key } of await archive.storage.list("")) {
-    const body = Buffer.from(await archive.body(key));
-    for (const plain of [secret, '"generation"']) expect(body.includes(plain)).toBeFalse();
-  }
-  await restoreToFile(archive.at("restored.db"), storage, null);
-  using restored = openDatabase(archive.at("restored.db"));
-  expect(contentOf(restored)).toEqual(contentOf(server.db));
 });

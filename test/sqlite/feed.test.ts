@@ -1,5 +1,5 @@
-// The name of the feed stays as long as no change can have been lost, and only then. That it stays when a server is
-// killed is in the histories of test/http/database.
+// The name of the feed stays as long as no change can have been lost, and only then. That it stays when a server
+// starts again or is killed, and when a command writes, is in the histories of test/model and test/http/database.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { copyFileSync, cpSync, mkdirSync, renameSync, utimesSync } from "node:fs";
@@ -27,19 +27,6 @@ async function makeServed() {
   const { directory, path } = makePath();
   return { directory, path, feed: await serve(path) };
 }
-
-test("the feed continues when the server starts again, a command writes, or the database is backed up", async () => {
-  const { directory, path, feed } = await makeServed();
-  expect(await serve(path)).toBe(feed);
-  const command = await openDatabase(path, { mode: "write" });
-  await newUser(command);
-  await command.close();
-  await backUp(path, directory.at("backup.db"));
-  expect(await serve(path)).toBe(feed);
-  await using twice = await openDatabase(path);
-  const { last } = await twice.changes.list(newest);
-  expect(last).toBe(4);
-});
 
 test("a restored database and a copy have the changes, and new feeds", async () => {
   const { directory, path, feed } = await makeServed();

@@ -1,6 +1,5 @@
 import { expect, test } from "bun:test";
-import { AppError, type ErrorCode } from "../../src/base/error.ts";
-import { errorKinds } from "../../src/base/error-kinds.ts";
+import { AppError } from "../../src/base/error.ts";
 import { createLog } from "../../src/base/log.ts";
 import type { UncheckedCall } from "../../src/http/input/call.ts";
 import { createServerErrorLog, errorBody } from "../../src/http/output/error-responses.ts";
@@ -53,13 +52,6 @@ test.each<[string, unknown, object]>([
   const line = { level: "error", event: "internal error", request_id: "request-1" };
   const ofTrace = { time: expect.any(String), trace_id: traceId, reason };
   expect(logged(thrown)).toEqual([{ ...line, ...ofTrace, ...more }]);
-});
-
-test("the error log has nothing when the response is a 4xx", () => {
-  for (const code of Object.keys(errorKinds) as ErrorCode[]) {
-    const error = new AppError(code, "a message");
-    expect(logged(error), code).toHaveLength(errorKinds[code].status < 500 ? 0 : 1);
-  }
 });
 
 test("the error log has at most one line a second when responses are 503, and every line when they are 500", () => {

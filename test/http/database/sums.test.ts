@@ -14,16 +14,8 @@ type Placed = readonly [time: string, status: string, total: number, refunded?: 
 async function place(...placed: readonly Placed[]): Promise<void> {
   const lines = placed.map(([createdAt, status, total, refunded = 0]) => {
     const items = [{ sku: "A", quantity: 1, unit_price: total }];
-    const fields = {
-      user_id: buyer,
-      currency: "EUR",
-      status,
-      items,
-      total,
-      refunded,
-      created_at: createdAt,
-    };
-    return { ...fields, reference: crypto.randomUUID() };
+    const fields = { user_id: buyer, currency: "EUR", status, items, total, refunded };
+    return { ...fields, created_at: createdAt, reference: crypto.randomUUID() };
   });
   const results = await withStore(server.database, ({ bulk }) =>
     bulk.orders.import(lines as never),
@@ -39,31 +31,17 @@ async function sums(from: string, to: string, more = ""): Promise<unknown[][]> {
   return json.data.map(Object.values);
 }
 
-test("GET /orders/sums cuts the first and the last interval when the times are within them", async () => {
+test("GET /orders/sums reads times with an offset, and rounds up what is below a millisecond", async () => {
   await place(
     ["2021-03-14T09:59:59.999Z", "paid", 1],
     ["2021-03-14T10:00:00.000Z", "paid", 10],
-    ["2021-03-14T22:59:59.999Z", "paid", 100],
-    ["2021-03-14T23:00:00.000Z", "paid", 1000],
-    ["2021-03-15T10:29:59.999Z", "paid", 10_000],
-    ["2021-03-15T10:30:00.000Z", "paid", 100_000],
+    ["2021-03-15T10:29:59.999Z", "paid", 100],
+    ["2021-03-15T10:30:00.000Z", "paid", 1000],
   );
-  const berlin = "&time_zone=Europe/Berlin";
   const times = ["2021-03-14T11:00:00%2B01:00", "2021-03-15T10:29:59.999000001Z"] as const;
   const cut = ["2021-03-14T10:00:00.000Z", "2021-03-15T10:30:00.000Z"];
-  for (const [zone, midnight, before, after] of [
-    [berlin, "2021-03-14T23:00:00.000Z", [2, 110], [2, 11_000]],
-    ["", "2021-03-15T00:00:00.000Z", [3, 1110], [1, 10_000]],
-  ] as const)
-    expect(await sums(...times, zone)).toEqual([
-      [cut[0], midnight, "EUR", "paid", ...before, 0],
-      [midnight, cut[1], "EUR", "paid", ...after, 0],
-    ]);
-  const inMonth = [[...cut, "EUR", "paid", 4, 11_110, 0]];
-  expect(await sums(...times, `${berlin}&interval=month`)).toEqual(inMonth);
-  expect(await sums(cut[1] ?? "", "2021-03-15T10:30:00.0001Z")).toEqual([
-    [cut[1], "2021-03-15T10:30:00.001Z", "EUR", "paid", 1, 100_000, 0],
-  ]);
+  const inMonth = [[...cut, "EUR", "paid", 2, 110, 0]];
+  expect(await sums(...times, "&time_zone=Europe/Berlin&interval=month")).toEqual(inMonth);
   expect(await sums("9999-12-31T00:00:00Z", "9999-12-31T23:59:59.9999Z")).toEqual([]);
 });
 

@@ -1,7 +1,12 @@
 import { expect, test } from "bun:test";
+import { yieldToEventLoop } from "../../src/base/event-loop.ts";
+import { LARGE_PAGE_BYTES, MAX_PAGE_BYTES } from "../../src/domain/page.ts";
+import { receive } from "../../src/http/input/body.ts";
+import { createResponseMemory, createWriteMemory } from "../../src/http/limits/memory.ts";
 import { createRateLimiter } from "../../src/http/limits/rate-limit.ts";
 import { createSumQueue } from "../../src/http/limits/sum-queue.ts";
-import { expectRejection } from "../support/expect-error.ts";
+import { createYieldToClients } from "../../src/http/limits/yielding.ts";
+import { expectRejection, expectThrown } from "../support/expect-error.ts";
 
 /** @returns how many of `tries` requests are allowed, with this pause after each */
 function makeLimit(perSecond: number) {
@@ -68,4 +73,135 @@ test("sums run one after the other, one of each token, two wait, and a client th
   held.set("a", Promise.withResolvers());
   held.get("a")?.resolve("sum of a");
   expect(await fourth).toBe("sum of a");
+});
+
+/** Sends requests. Time passes only while one is handled, and always the same. */
+function makeClients(requestMs: number) {
+  let timeMs = 0;
+  const yieldToClients = createYieldToClients(() => timeMs);
+  const handled: string[] = [];
+  const handle = (request: string) => {
+    timeMs += requestMs;
+    handled.push(request);
+  };
+  return {
+    handled,
+    send(client: string, name = client) {
+      const turn = yieldToClients(client);
+      if (turn === null) handle(name);
+      else void turn.then(() => handle(name));
+    },
+    async untilHandled(count: number) {
+      while (handled.length < count) await yieldToEventLoop();
+    },
+    pass(ms: number) {
+      timeMs += ms;
+    },
+  };
+}
+
+test("a request is handled immediately when the turn has just begun", async () => {
+  const { send, handled, pass } = makeClients(0.1);
+  for (let turn = 1; turn <= 100; turn += 1) {
+    for (let sent = 0; sent < 10; sent += 1) send("a");
+    expect(handled).toHaveLength(10 * turn);
+    await yieldToEventLoop();
+    pass(turn % 20);
+  }
+});
+
+test("clients are served round robin when all of them wait, and a new one immediately when a turn has just begun", async () => {
+  const { send, handled, untilHandled } = makeClients(1);
+  for (let sent = 0; sent < 20; sent += 1) send("a");
+  for (const client of ["b", "c", "d"]) for (let sent = 0; sent < 5; sent += 1) send(client);
+  await untilHandled(35);
+  const first = handled.indexOf("b");
+  expect(handled.slice(first, first + 20).join("")).toBe("bcda".repeat(5));
+  for (let sent = 0; sent < 20; sent += 1) send("a");
+  await yieldToEventLoop();
+  send("e");
+  expect([handled.length < 55, handled.at(-1)]).toEqual([true, "e"]);
+  await untilHandled(56);
+});
+
+test("requests of a client are handled in their order when new ones arrive meanwhile", async () => {
+  const { send, handled, untilHandled } = makeClients(1);
+  const names = Array.from({ length: 60 }, (_, at) => `${at}`);
+  for (const [at, name] of names.entries()) {
+    send("a", name);
+    if (at >= 30) await yieldToEventLoop();
+  }
+  await untilHandled(names.length);
+  expect(handled).toEqual(names);
+});
+
+test("one turn of the event loop handles one request when each takes long", async () => {
+  const { send, handled, untilHandled } = makeClients(50);
+  for (let sent = 0; sent < 6; sent += 1) send("a");
+  // The first one is handled before it is known that requests take long.
+  const counts = [handled.length];
+  while (handled.length < 6) {
+    await yieldToEventLoop();
+    counts.push(handled.length);
+  }
+  const steps = counts.slice(1).map((count, at) => count - (counts[at] ?? 0));
+  expect(Math.max(...steps)).toBe(1);
+  await untilHandled(6);
+  // All have been handled: no one waits any more.
+  send("b");
+  expect(handled.at(-1)).toBe("b");
+});
+
+// That they leave half of the bytes is in route.test.ts.
+test("writes of a token leave half of their number to others", () => {
+  const reserve = createWriteMemory(16 * 2 ** 12);
+  const expectFull = (token: string) =>
+    expectThrown(() => reserve(token, 0), "unavailable", "too many writes are in progress");
+  const [release = () => {}] = Array.from({ length: 8 }, () => reserve("a", 0));
+  expectFull("a");
+  for (let count = 0; count < 8; count += 1) reserve("b", 0);
+  expectFull("c");
+  release();
+  expectFull("b");
+  expect(reserve("c", 0)).toBeFunction();
+  expectFull("a");
+});
+
+test("a large page has room when what is unsent or being built leaves it", () => {
+  const unsent = new Set<Request>();
+  const memory = createResponseMemory({ isUnsent: (request) => unsent.has(request) }, false);
+  const page = "x".repeat(MAX_PAGE_BYTES);
+  for (let count = 0; count < 4; count += 1) {
+    expect(memory.room("a")).toBe(MAX_PAGE_BYTES);
+    const request = new Request("http://localhost");
+    unsent.add(request);
+    memory.reserve(request, "a", page);
+  }
+  expect([memory.room("a"), memory.room("b")]).toEqual([LARGE_PAGE_BYTES, MAX_PAGE_BYTES]);
+  const held = Array.from({ length: 4 }, () => memory.hold("b", 1000));
+  expect([memory.hold("c", 50), memory.hold("c", 4)]).toEqual([null, expect.any(Function)]);
+  unsent.clear();
+  expect([memory.room("b"), memory.room("a")]).toEqual([LARGE_PAGE_BYTES, MAX_PAGE_BYTES]);
+  for (const release of held) release?.();
+  expect([memory.room("b"), memory.bytes()]).toEqual([MAX_PAGE_BYTES, 0]);
+});
+
+test("a page on a Unix socket takes one turn for each of its parts when its client reads quickly", async () => {
+  const memory = createResponseMemory({ isUnsent: () => false }, true);
+  const page = "x".repeat(2 ** 20);
+  const read = new Response(memory.reserve(new Request("http://localhost"), "a", page)).text();
+  let turns = 0;
+  for (; Bun.peek.status(read) === "pending"; turns += 1) await yieldToEventLoop();
+  expect([turns >= 16, await read]).toEqual([true, page]);
+});
+
+test("a body counts nothing when its write has ended", () => {
+  const reserve = createWriteMemory(2 ** 13);
+  const request = new Request("http://localhost", { headers: { "content-length": "4096" } });
+  const { assign, release } = receive(reserve, request, "a");
+  release();
+  assign("a");
+  reserve("a", 4096);
+  release();
+  expectThrown(() => reserve("a", 4096), "unavailable", "too many writes are in progress");
 });

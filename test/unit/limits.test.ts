@@ -152,22 +152,7 @@ test("one turn of the event loop handles one request when each takes long", asyn
   expect(handled.at(-1)).toBe("b");
 });
 
-// That they leave half of the bytes is in route.test.ts.
-test("writes of a token leave half of their number to others", () => {
-  const reserve = createWriteMemory(16 * 2 ** 12);
-  const expectFull = (token: string) =>
-    expectThrown(() => reserve(token, 0), "unavailable", "too many writes are in progress");
-  const [release = () => {}] = Array.from({ length: 8 }, () => reserve("a", 0));
-  expectFull("a");
-  for (let count = 0; count < 8; count += 1) reserve("b", 0);
-  expectFull("c");
-  release();
-  expectFull("b");
-  expect(reserve("c", 0)).toBeFunction();
-  expectFull("a");
-});
-
-test("a large page has room when what is unsent or being built leaves it", () => {
+test("a large page has room when what is unsent or being built leaves it, and counts once when responses share it", () => {
   const unsent = new Set<Request>();
   const memory = createResponseMemory({ isUnsent: (request) => unsent.has(request) }, false);
   const page = "x".repeat(MAX_PAGE_BYTES);
@@ -184,6 +169,12 @@ test("a large page has room when what is unsent or being built leaves it", () =>
   expect([memory.room("b"), memory.room("a")]).toEqual([LARGE_PAGE_BYTES, MAX_PAGE_BYTES]);
   for (const release of held) release?.();
   expect([memory.room("b"), memory.bytes()]).toEqual([MAX_PAGE_BYTES, 0]);
+  const shared = new Blob([page]);
+  for (const request of ["a", "b"].map((host) => new Request(`http://${host}`))) {
+    unsent.add(request);
+    memory.reserve(request, "a", shared);
+  }
+  expect(memory.bytes()).toBe(MAX_PAGE_BYTES);
 });
 
 test("a page on a Unix socket takes one turn for each of its parts when its client reads quickly", async () => {

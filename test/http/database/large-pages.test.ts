@@ -22,9 +22,11 @@ const metadata = makeMetadata(467);
 /** 65 of them fit into a page, with the other fields or without. */
 const metadataOfOrders = makeMetadata(470);
 
-async function importRecords(on: TestServer): Promise<void> {
+let server: TestServer;
+
+async function importRecords(): Promise<void> {
   const all = Array.from({ length: RECORDS });
-  await withStore(on.database, async ({ bulk }) => {
+  await withStore(server.database, async ({ bulk }) => {
     await bulk.users.import(all.map(() => ({ email: newEmail(), name: null, metadata })));
     await bulk.orders.import(
       all.map(() => ({
@@ -39,10 +41,9 @@ async function importRecords(on: TestServer): Promise<void> {
   });
 }
 
-let server: TestServer;
 beforeAll(async () => {
   server = await startServer();
-  await importRecords(server);
+  await importRecords();
 }, 60_000);
 afterAll(() => server?.[Symbol.asyncDispose]());
 
@@ -109,21 +110,6 @@ test("large pages return 503 and small ones 200 when other clients of the token 
   for (const reader of readers) reader.destroy();
   await untilSent();
   expect((await server.call("GET", path)).status).toBe(200);
-});
-
-test("clients that wait for the same changes share a page, which is counted once", async () => {
-  await using other = await startServer();
-  const path = "/changes?after=0&wait=60&limit=50&include=record";
-  // Each page has 3 MB, of which one token may have 16 MiB.
-  const waiting = Array.from({ length: 12 }, () => other.call("GET", path));
-  while ((await metricOf(other, "user_api_waiting_clients")) < waiting.length) await Bun.sleep(5);
-  // Each reads once more after it is counted. Lists of one client begin in their order.
-  await Promise.all(waiting.map(() => other.call("GET", "/changes?after=0")));
-  await importRecords(other);
-  const pages = await Promise.all(waiting);
-  expect(pages.map(({ status }) => status)).toEqual(waiting.map(() => 200));
-  expect(new Set(pages.map(({ text, headers }) => text + headers.get("link"))).size).toBe(1);
-  expect(pages[0]?.json.data).toHaveLength(50);
 });
 
 test("the server frees a large page when its client disconnects before it is built, or sends HEAD", async () => {

@@ -46,7 +46,7 @@ const packages: Record<string, RegExp> = {
   sqlite: /^(bun:sqlite|node:(fs|path))$/,
   postgres: /^(bun|node:.+)$/,
   "object-storage": /^node:(fs\/promises|path)$/,
-  cli: /^(bun:ffi|commander|csv-parse|node:(buffer|fs|path|stream|tty|util))$/,
+  cli: /^(bun:ffi|commander|csv-parse|entities\/decode|node:(buffer|fs|path|stream|tty|util))$/,
   main: /^node:tty$/,
 };
 

@@ -1,3 +1,5 @@
+import { failField } from "../base/error.ts";
+
 /**
  * The codes of ISO 4217 as of 2026-01-01: List One, then those of List Three that were dropped since 2000, which old
  * orders have. Never remove one: its orders could not be imported again. @see https://www.six-group.com
@@ -17,3 +19,38 @@ TMM TPE TRL USS VEB VEF XFO XFU YUM ZMK ZWD ZWL ZWN ZWR
 `
   .trim()
   .split(/\s+/);
+
+/** Of the minor unit, by what ISO 4217 says. */
+function decimalsOf(currency: string): number {
+  if (/BIF|CLP|DJF|GNF|ISK|JPY|KMF|KRW|PYG|RWF|UGX|UYI|VND|VUV|XAF|XOF|XPF/.test(currency))
+    return 0;
+  if (/BHD|IQD|JOD|KWD|LYD|OMR|TND/.test(currency)) return 3;
+  return /CLF|UYW/.test(currency) ? 4 : 2;
+}
+
+/** With a comma before two digits at most: spreadsheets of many countries. */
+const AMOUNT = /^(-?)(\d*)(?:\.(\d*)|,(\d{1,2}))?$/;
+
+/**
+ * Exact, other than a product of floating-point numbers. It rounds half away from zero.
+ * @param text empty for 0
+ * @returns the amount in the minor unit of the currency: 1999 for 19.99 EUR, 1999 for 1999 JPY
+ */
+export function minorUnits(field: string, text: string, currency: string): number {
+  const [, sign, whole, dot = "", comma = dot] = AMOUNT.exec(text) ?? [];
+  const wrong = `must be an amount like 1234.50, not ${JSON.stringify(text)}`;
+  if (sign === undefined) return failField(field, "format", wrong);
+  const decimals = decimalsOf(currency);
+  const digits = `${whole}${comma.slice(0, decimals).padEnd(decimals, "0")}`;
+  const size = Number(digits) + Number(Number(comma[decimals] ?? 0) >= 5);
+  return size === 0 || sign === "" ? size : -size;
+}
+
+/** @returns e.g. `19.99` for 1999 */
+export function formatAmount(amount: number, currency: string): string {
+  const decimals = decimalsOf(currency);
+  const digits = `${Math.abs(amount)}`.padStart(decimals + 1, "0");
+  const point = digits.length - decimals;
+  const fraction = decimals === 0 ? "" : `.${digits.slice(point)}`;
+  return `${amount < 0 ? "-" : ""}${digits.slice(0, point)}${fraction}`;
+}

@@ -32,7 +32,7 @@ function requireTimesInOrder({ created_at, updated_at }: Partial<User>): void {
 }
 
 /** What spreadsheets write for a number of more than 11 digits. The others of its digits are lost. */
-const ROUNDED_NUMBER = /^\d(?:[.,]\d+)?E\+\d\d$/;
+export const ROUNDED_NUMBER: RegExp = /^\d(?:[.,]\d+)?E\+\d\d$/;
 
 function requireExactReferences(record: object): void {
   for (const field of ["reference", "user_reference"]) {

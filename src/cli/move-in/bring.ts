@@ -1,99 +1,76 @@
 /** Brings the users and orders of a shop that has been read, and compares them with what is here then. */
-import { createOrderParser, type OrderImport } from "../../domain/import-rules.ts";
+import type { OrderImport } from "../../domain/import-rules.ts";
 import { MAX_METADATA_KEYS } from "../../domain/metadata.ts";
 import { leadsTo, type Order } from "../../domain/order.ts";
-import { bringPeople, createImporter, type Move, needsUser } from "./people.ts";
-import { type Amounts, createTable } from "./report.ts";
+import { batchesOf, type Entry, findAll, type Move } from "./orders.ts";
+import { bringPeople, createImporter, needsUser } from "./people.ts";
+import { createComparison } from "./report.ts";
 import type { Rules } from "./rules.ts";
-import { batchesOf, type Entry, findOrders } from "./scan.ts";
-import { OWN_KEY, problemOf, type ShopRecord } from "./shop-order.ts";
-import { formatAmount } from "./values.ts";
+import { OWN_KEY, type ShopRecord } from "./shop-order.ts";
 
-/**
- * What has changed here stays: a status that is further, a larger refund, and metadata that is not of the shop.
- * @returns the order as it is brought, and the one that gives it its reference, if it was canceled and revived in the shop
- */
-function mergeWith(stored: Order, record: ShopRecord, { statuses }: Rules) {
-  const { reference, metadata } = stored;
+/** @returns the stored order without its reference, if it was canceled and is revived in the shop; otherwise `null` */
+function withoutReference(stored: Order, { status }: ShopRecord, { statuses }: Rules) {
+  const { shop_status = "", shop_person: _, ...others } = stored.metadata;
+  const wasCanceled = stored.status === "canceled" && statuses[shop_status] === "canceled";
+  if (!wasCanceled || status === "canceled") return null;
+  const note = `The shop has revived it: the new order is ${stored.reference}`;
+  return { ...stored, reference: null, metadata: { ...others, ["shop_note"]: note } };
+}
+
+/** What has changed here stays: a status that is further, a larger refund, and metadata that is not of the shop. */
+function mergeWith(stored: Order, record: ShopRecord, isNew: boolean): ShopRecord {
   // A spreadsheet can have rounded the id.
   const isKept = (key: string) => key === "shop_id" || !OWN_KEY.test(key);
-  const kept = Object.fromEntries(Object.entries(metadata).filter(([key]) => isKept(key)));
-  const merged = Object.entries({ ...kept, ...record.metadata }).slice(0, MAX_METADATA_KEYS);
-  const order = { ...record, metadata: Object.fromEntries(merged) };
-  const { shop_status = "", shop_person: _, ...others } = metadata;
-  const wasCanceled = stored.status === "canceled" && statuses[shop_status] === "canceled";
-  if (wasCanceled && record.status !== "canceled") {
-    const note = `The shop has revived it: the new order is ${reference}`;
-    const old = { ...stored, reference: null, metadata: { ...others, ["shop_note"]: note } };
-    return { order, old };
-  }
+  const kept = Object.entries(stored.metadata).filter(([key]) => isKept(key));
+  const pairs = [...new Map([...kept, ...Object.entries(record.metadata)])];
+  const metadata = Object.fromEntries(pairs.slice(0, MAX_METADATA_KEYS));
+  if (isNew) return { ...record, metadata };
   const status = leadsTo(record.status, stored.status) ? stored.status : record.status;
-  const refunded = Math.max(stored.refunded, record.refunded);
-  return { order: { ...order, status, refunded }, old: null };
+  return { ...record, metadata, status, refunded: Math.max(stored.refunded, record.refunded) };
 }
 
-/** @returns what differs, on both sides; empty if they agree */
-function differenceOf(shop: Amounts, order: Amounts | undefined): string {
-  if (order === undefined) return "is not here";
-  const textsOf = ({ currency, status, total, refunded }: Amounts) => [
-    `${formatAmount(total, currency)} ${currency}`,
-    status,
-    `${formatAmount(refunded, currency)} ${currency} refunded`,
-  ];
-  const here = textsOf(order);
-  const sides = textsOf(shop).map((text, index) => [text, here[index]]);
-  const different = sides.filter(([one, other]) => one !== other);
-  return different.map(([one, other]) => `${one} in the shop, ${other} here`).join("; ");
-}
-
-/** @returns what differs, an order a line, and the table; of a dry run, nothing */
+/** @returns the comparison; of a dry run, an empty one */
 export async function bring(entries: readonly Entry[], move: Move) {
   const { store, rules, spool, report, dryRun } = move;
   const { counts } = report;
   const people = await bringPeople(entries, move);
-  const [parse, importSome] = [createOrderParser(), createImporter(store.bulk.orders, dryRun)];
-  const table = createTable();
-  const differences: string[] = [];
+  const importSome = createImporter(store.bulk.orders, dryRun);
+  const comparison = createComparison();
 
-  for await (const batch of batchesOf(entries, "Brought", store, report)) {
+  for await (const batch of batchesOf(entries, "Brought", move)) {
     const revived: OrderImport[] = [];
-    const given: (readonly [Entry, OrderImport])[] = [];
+    const given: { entry: Entry; record: ShopRecord; order: OrderImport }[] = [];
     for (const [entry, here] of batch) {
       const record = spool.read<ShopRecord>(entry.record);
-      try {
-        const { order, old } = here ? mergeWith(here, record, rules) : { order: record, old: null };
-        const { total: _, ...fields } = order;
-        const { user } = people.get(entry.buyer.key) ?? {};
-        // A dry run has brought no user: any number stands for a new one.
-        const kept = { user_id: here?.user_id ?? 1 };
-        const parsed = parse({ ...fields, ...(needsUser(entry) && !dryRun ? user : kept) });
-        if (old !== null) revived.push(old);
-        if (dryRun && here === undefined) counts.created += 1;
-        else given.push([entry, parsed]);
-      } catch (error) {
-        report.reject(entry.place, problemOf(error), record);
+      if (here === undefined && dryRun) {
+        counts.created += 1;
+        continue;
       }
+      const { ["shop_status"]: status } = record.metadata;
+      // A shop need not say that what it refunded was completed.
+      if (status === "refunded" && here?.status === "delivered") record.status = "delivered";
+      const old = here ? withoutReference(here, record, rules) : null;
+      if (old !== null) revived.push(old);
+      const merged = here ? mergeWith(here, record, old !== null) : record;
+      const { user } = people.get(entry.person) ?? {};
+      const kept = { user_id: here?.user_id ?? 1 };
+      const ownUser = needsUser(entry) && !dryRun ? user : kept;
+      given.push({ entry, record, order: { ...merged, ...ownUser } });
     }
     // First, and by itself: a run that ends before the next call is completed by the next run.
     if (revived.length > 0) await importSome(revived);
-    const results = await importSome(given.map(([, order]) => order));
-    const erased = new Set<Entry>();
-    for (const [index, [entry, order]] of given.entries()) {
-      const { [index]: result } = results;
+    const results = await importSome(given.map(({ order }) => order));
+    const compared = given.filter(({ entry, order }, index) => {
+      const result = results[index];
       if (result?.outcome === "rejected") report.reject(entry.place, result.reason, order);
       else if (result) counts[result.outcome] += 1;
-      if (result?.outcome === "erased") erased.add(entry);
-    }
-    // What is erased stays as it is.
-    const compared = dryRun ? [] : batch.map(([entry]) => entry).filter((it) => !erased.has(it));
-    const stored = await findOrders(compared, store);
-    for (const { reference, record } of compared) {
-      const [shop, order] = [spool.read<ShopRecord>(record), stored.get(reference)];
-      table.add(shop, 0);
-      if (order !== undefined) table.add(order, 1);
-      const difference = differenceOf(shop, order);
-      if (difference !== "") differences.push(`${reference}: ${difference}\n`);
-    }
+      // What is erased stays as it is.
+      return !dryRun && result?.outcome !== "erased";
+    });
+    const references = compared.map(({ record }) => record.reference);
+    const stored = await findAll<Order>(store.orders.list, references);
+    for (const { record } of compared)
+      comparison.add(record.reference, record, stored.get(record.reference));
   }
-  return { differences, table };
+  return comparison;
 }

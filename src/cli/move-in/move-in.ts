@@ -4,14 +4,14 @@ import { dirname, resolve } from "node:path";
 import { formatNumber } from "../../base/count-text.ts";
 import { databaseFiles } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
+import { openSpool } from "../files/spool.ts";
 import { type CommandSystem, withStore } from "../system/system.ts";
 import { bring } from "./bring.ts";
-import { type SaveOptions, saveOrders } from "./read-shop.ts";
+import { findHere, readAll } from "./orders.ts";
 import { createReport } from "./report.ts";
 import { readRules, type ShopName } from "./rules.ts";
-import { findHere, scan } from "./scan.ts";
+import { type SaveOptions, saveOrders } from "./save.ts";
 import { readShopify } from "./shopify.ts";
-import { openSpool } from "./spool.ts";
 import { readWooCommerce } from "./woocommerce.ts";
 
 const readers = { woocommerce: readWooCommerce, shopify: readShopify };
@@ -48,13 +48,14 @@ export async function moveIn(
   const use = dryRun ? ({ mode: "read" } as const) : { create: true };
   const { differences, table } = await withStore(system, use, async (store) => {
     using spool = openSpool(directory);
-    const entries = await scan(readers[shop](paths, system.openInput, rules, spool), spool, report);
+    const move = { store, rules, spool, report, dryRun };
+    const entries = await readAll(readers[shop](paths, system, rules, spool), move);
     if (entries.length + counts.rejected + counts.ignored === 0)
       fail("operator", "There are no orders");
-    await findHere(entries, store, report);
-    return await bring(entries, { store, rules, spool, report, dryRun });
+    await findHere(entries, move);
+    return await bring(entries, move);
   });
-  if (!dryRun) system.stdout(`${differences.join("")}${table.text()}`);
+  if (!dryRun) system.stdout(`${differences.join("")}${table()}`);
   report.finish();
   const names = ["updated", "unchanged", "erased", "rejected", "ignored"] as const;
   const others = names.map((name) => `${formatNumber(counts[name])} ${name}`).join(", ");

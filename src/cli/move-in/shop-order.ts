@@ -1,20 +1,11 @@
 /** An order of a shop, as it is brought here. */
 import { emailKey, isEmail } from "../../base/email.ts";
 import { AppError, fail, failField, messageOf } from "../../base/error.ts";
+import { formatAmount, minorUnits } from "../../domain/currency.ts";
+import { ROUNDED_NUMBER } from "../../domain/import-rules.ts";
 import { MAX_METADATA_KEYS } from "../../domain/metadata.ts";
 import type { Order } from "../../domain/order.ts";
 import type { Rules } from "./rules.ts";
-import { cut, formatAmount, isRounded, minorUnits } from "./values.ts";
-
-/** Whose order it is. Two orders with one key have one user. */
-interface Buyer {
-  /** `account 55`, `email ann@example.com`, `phone 49301234`, or `order 727` for somebody who says nothing. */
-  readonly key: string;
-  readonly email: string;
-  readonly name: string;
-  /** Whether a rule maps the buyer to another person, whose own email and name count. */
-  readonly isSame: boolean;
-}
 
 /** The total is what the shop says: the items add up to it. */
 export type ShopRecord = Pick<
@@ -27,7 +18,12 @@ export interface ShopOrder {
   readonly id: string;
   /** The file that has the newest one decides; empty if the shop does not say. */
   readonly modified: string;
-  readonly buyer: Buyer;
+  /** Two orders of one have one user: `account 55`, `email a@b.cd`, `phone 49301234`, or for somebody who says nothing, `order 727`. */
+  readonly person: string;
+  readonly email: string;
+  readonly name: string;
+  /** Whether a rule maps the buyer to another person, whose own email and name count. */
+  readonly isSame: boolean;
   readonly record: ShopRecord;
 }
 
@@ -41,10 +37,6 @@ export interface Found {
   convert(): ShopOrder | null;
 }
 
-/** What an earlier run has written into metadata: other keys are those of this service's users. */
-export const OWN_KEY: RegExp =
-  /^(?:(?:shop|billing|shipping)_.*|customer_note|payment_method|transaction_id|phone|notes|note_attributes|tags)$/;
-
 interface Line {
   readonly sku: string;
   /** The SKU stands for one that is empty. */
@@ -53,16 +45,42 @@ interface Line {
   amount: number;
 }
 
-/** What a shop says. */
+/** What a shop says. The taxes are those that no line has. The texts become metadata, if they are not empty. */
 interface Given
-  extends Pick<ShopOrder, "id" | "modified">,
-    Record<"number" | "status" | "currency" | "created", string>,
+  extends Record<"id" | "number" | "modified" | "created" | "status" | "currency", string>,
     Record<"account" | "email" | "phone" | "name", string>,
-    // The taxes are those that no line has.
     Record<"total" | "refunded" | "taxes", number> {
   readonly lines: Line[];
-  /** Metadata by key, of which the empty ones are left out. */
   readonly texts: Iterable<readonly [key: string, text: string]>;
+}
+
+/** What an earlier run has written into metadata: other keys are those of this service's users. */
+export const OWN_KEY: RegExp =
+  /^(?:(?:shop|billing|shipping)_.*|customer_note|payment_method|transaction_id|phone|notes|note_attributes|tags)$/;
+
+/** @returns the text as a record can have it, or empty; databases write `NULL` and `\N` for a value that is missing */
+export function cut(text: string, maxLength: number): string {
+  if (text === "NULL" || text === "\\N") return "";
+  const clean = text.replaceAll("\0", "").toWellFormed().trim();
+  return clean.length <= maxLength ? clean : [...clean].slice(0, maxLength).join("");
+}
+
+const TIME = /^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?) ?(Z|UTC|[+-]\d\d:?\d\d)?$/;
+
+/** @param zone of a time that has no offset; empty if that is an error */
+export function timeOf(field: string, text: string, zone: string): string {
+  const [, local = "", given = zone] = TIME.exec(text) ?? [];
+  try {
+    const time = Temporal.PlainDateTime.from(local).toZonedDateTime(given.replace("Z", "UTC"));
+    return time.toInstant().toString({ fractionalSecondDigits: 3 });
+  } catch (error) {
+    // There is no zone, or no such day.
+    if (!(error instanceof RangeError)) throw error;
+    const isWithout = local !== "" && given === "";
+    const reason = isWithout ? "the rule time_zone is not set" : "has a spreadsheet rewritten it?";
+    const wrong = `must be a time like 2026-11-20 18:57:03 +0100, not ${JSON.stringify(text)}`;
+    return failField(field, "format", `${wrong}: ${reason}`);
+  }
 }
 
 /** @returns the code here, and amounts of this currency in its minor unit */
@@ -75,11 +93,11 @@ export function moneyOf(code: string, { currencies }: Rules) {
 /** An amount that is no multiple of its quantity becomes one item, such as `3 × Green tea`. */
 function toItem({ sku, name, quantity, amount }: Line): Order["items"][number] {
   const code = cut(sku, 64);
+  const text = cut(name, 200) || code;
   const isWhole = Number.isInteger(quantity) && quantity >= 1 && quantity <= 1_000_000;
   if (isWhole && amount % quantity === 0)
-    return { sku: code, name: cut(name, 200) || code, quantity, unit_price: amount / quantity };
-  const text = cut(`${quantity} × ${cut(name, 200) || code}`, 200);
-  return { sku: code, name: text, quantity: 1, unit_price: amount };
+    return { sku: code, name: text, quantity, unit_price: amount / quantity };
+  return { sku: code, name: cut(`${quantity} × ${text}`, 200), quantity: 1, unit_price: amount };
 }
 
 /** The items add up to the total of the order. What is more than rounding becomes an item. */
@@ -94,41 +112,41 @@ function itemsOf({ lines, total, taxes }: Given): Order["items"] {
   return lines.map(toItem);
 }
 
-function buyerOf(given: Given, { same }: Rules): Buyer {
+function buyerOf(given: Given, { same }: Rules) {
   const { number, account, name, phone } = given;
   const text = given.email.replaceAll(/\s/g, "");
   const isOwn = text.length <= 254 && text.isWellFormed() && isEmail(text);
   // Anybody can type the placeholder of somebody else.
   const email = isOwn && !/\.invalid$/i.test(text) ? text : "";
-  const digits = isRounded(phone) ? "" : phone.replace(/^00/, "").replaceAll(/\D/g, "");
+  const digits = ROUNDED_NUMBER.test(phone) ? "" : phone.replace(/^00/, "").replaceAll(/\D/g, "");
   // Not what people type who have none.
   const isPhone = /^(?!(\d)\1*$)\d{7,15}$/.test(digits);
   const other = same[account] ?? same[email && emailKey(email)];
   const buyer = { email, name, isSame: other !== undefined };
-  if (other?.includes("@")) return { ...buyer, key: `email ${emailKey(other)}`, email: other };
-  if (other || account) return { ...buyer, key: `account ${other ?? account}` };
-  if (email !== "") return { ...buyer, key: `email ${emailKey(email)}` };
-  return { ...buyer, key: isPhone ? `phone ${digits}` : `order ${number}` };
+  if (other?.includes("@")) return { ...buyer, person: `email ${emailKey(other)}`, email: other };
+  if (other || account) return { ...buyer, person: `account ${other ?? account}` };
+  if (email !== "") return { ...buyer, person: `email ${emailKey(email)}` };
+  return { ...buyer, person: isPhone ? `phone ${digits}` : `order ${number}` };
 }
 
 /** A refund above the total is a loss of the shop, which no order can have. @throws {AppError} validation_failed */
 export function shopOrder(rules: Rules, given: Given): ShopOrder {
-  const { id, modified, total, currency, created, number, texts, status: name } = given;
+  const { id, modified, total, currency, texts, status: name } = given;
   const refunded = Math.min(given.refunded, total);
   const above = given.refunded > total ? formatAmount(given.refunded - total, currency) : "";
   const { [name]: status } = rules.statuses;
   if (status === undefined || !Object.hasOwn(rules.statuses, name))
     return failField("status", "not_allowed", `"${name}" is not in the rule statuses`);
   const buyer = buyerOf(given, rules);
-  const own = { ["shop_id"]: id, ["shop_status"]: name, ["shop_person"]: buyer.key };
+  const own = { ["shop_id"]: id, ["shop_status"]: name, ["shop_person"]: buyer.person };
   const pairs = [...Object.entries(own), ["shop_refund_above_total", above] as const, ...texts]
     .map(([key, text]) => [cut(key, 40), cut(text, 500)] as const)
     .filter(([key, text]) => key && text);
   const metadata = Object.fromEntries(pairs.slice(0, MAX_METADATA_KEYS));
-  const [reference, items] = [rules.prefix + number, itemsOf(given)];
-  const amounts = { currency, items, total, refunded };
-  const record = { ...amounts, reference, status, metadata, created_at: created };
-  return { id, modified, buyer, record };
+  const [reference, items] = [rules.prefix + given.number, itemsOf(given)];
+  const amounts = { currency, items, total, refunded, status };
+  const record = { ...amounts, reference, metadata, created_at: given.created };
+  return { id, modified, ...buyer, record };
 }
 
 /** @returns what is wrong with the input, in a sentence. @throws any other error */
@@ -136,8 +154,6 @@ export function problemOf(error: unknown): string {
   if (!(error instanceof AppError && error.code === "validation_failed")) throw error;
   return messageOf(error).replace("Validation failed: ", "");
 }
-
-export type OpenInput = (path: string) => AsyncIterable<Uint8Array>;
 
 /** @throws {AppError} operator, which names the file, instead of validation_failed */
 export async function* inFile<Part>(

@@ -3,46 +3,41 @@
  * of an order can be apart, if a spreadsheet has sorted them, and in two files. @see https://help.shopify.com
  */
 import { failField } from "../../base/error.ts";
+import { ROUNDED_NUMBER } from "../../domain/import-rules.ts";
 import { readRows } from "../files/csv.ts";
 import { decodeText, encodingOf } from "../files/encoding.ts";
+import type { Place, Spool } from "../files/spool.ts";
+import type { System } from "../system/system.ts";
 import type { Rules } from "./rules.ts";
-import {
-  type Found,
-  inFile,
-  moneyOf,
-  type OpenInput,
-  type ShopOrder,
-  shopOrder,
-} from "./shop-order.ts";
-import type { Place, Spool } from "./spool.ts";
-import { isRounded, timeOf } from "./values.ts";
+import { type Found, inFile, moneyOf, type ShopOrder, shopOrder, timeOf } from "./shop-order.ts";
 
 const REQUIRED = [
   ...["Name", "Email", "Financial Status", "Created at", "Currency", "Total"],
   ...["Lineitem quantity", "Lineitem name"],
 ];
 
-/** Text by column. Empty cells are left out. */
-type Cells = Readonly<Record<string, string>>;
-
 interface Row {
-  readonly cells: Cells;
+  /** Text by column. Empty cells are left out. */
+  readonly cells: Readonly<Record<string, string>>;
   readonly line: number;
   /** Whether it has fewer cells than the header. */
   readonly isCut: boolean;
 }
 
-/** The rows of an order in one file, in the spool. One of them has the total, unless the order begins in another file. */
-interface Group {
+/** The rows of an order in one file, in the spool. */
+interface Part {
   readonly file: string;
   readonly rows: Place[];
-  hasTotal: boolean;
+  /** What tells the order from that of another shop; `null` without the row with the total: it begins in another file. */
+  id: string | null;
 }
 
-const at = (cells: Cells, column: string) => cells[column] ?? "";
+const at = ({ cells }: Pick<Row, "cells">, column: string) => cells[column] ?? "";
+
+const totalIn = (rows: readonly Row[]) => rows.find((row) => at(row, "Total") !== "");
 
 /** @throws {AppError} validation_failed if it is no export of orders, or the rest cannot be read */
-async function* readCells(text: AsyncGenerator<string>): AsyncGenerator<Row> {
+async function* readExport(text: AsyncGenerator<string>): AsyncGenerator<Row> {
   let names: readonly string[] | null = null;
   for await (const { cells, line } of readRows(text)) {
     const all = cells.map((cell) => cell.trim());
@@ -52,7 +47,7 @@ async function* readCells(text: AsyncGenerator<string>): AsyncGenerator<Row> {
       names = all;
       continue;
     }
-    const pairs = all.map((cell, index) => [names?.[index] ?? "", cell] as const);
+    const pairs = names.map((name, index) => [name, all[index] ?? ""] as const);
     const filled = Object.fromEntries(pairs.filter(([, cell]) => cell !== ""));
     yield { cells: filled, line, isCut: all.length < names.length };
   }
@@ -60,36 +55,32 @@ async function* readCells(text: AsyncGenerator<string>): AsyncGenerator<Row> {
 
 /** What the rows of an order sell. */
 function itemLines(rows: readonly Row[], amountOf: ReturnType<typeof moneyOf>["amountOf"]) {
-  return rows.flatMap(({ cells }) => {
-    const [quantity, name] = [at(cells, "Lineitem quantity"), at(cells, "Lineitem name")];
-    const wrong = `must be a number, not ${JSON.stringify(quantity)}`;
+  return rows.flatMap((row) => {
+    const [quantity, name] = [at(row, "Lineitem quantity"), at(row, "Lineitem name")];
     if (!/^\d*$/.test(quantity) || (quantity === "" && name !== ""))
-      failField("Lineitem quantity", "format", wrong);
-    const amount = Number(quantity) * amountOf("Lineitem price", at(cells, "Lineitem price"));
-    const sku = at(cells, "Lineitem sku") || "item";
+      failField("Lineitem quantity", "format", `must be a number, not ${JSON.stringify(quantity)}`);
+    const amount = Number(quantity) * amountOf("Lineitem price", at(row, "Lineitem price"));
+    const sku = at(row, "Lineitem sku") || "item";
     const line = { sku, name: name || "Item", quantity: Number(quantity), amount };
     return line.quantity > 0 ? [line] : [];
   });
 }
 
-function shopStatusOf(order: Cells): string {
-  if (at(order, "Cancelled at") !== "") return "cancelled";
-  if (at(order, "Fulfillment Status") === "fulfilled") return "fulfilled";
-  return at(order, "Financial Status") || "pending";
-}
-
 const TEXTS = /^(?:(?:Billing|Shipping) .*|Phone|Notes|Note Attributes|Tags|Payment Method)$/;
 
-function* textsOf(order: Cells): Generator<readonly [string, string]> {
-  yield ["shop_financial_status", at(order, "Financial Status")];
+function* textsOf({ cells }: Row): Generator<readonly [string, string]> {
+  yield ["shop_financial_status", cells["Financial Status"] ?? ""];
   // Shopify writes `'12345`, so that spreadsheets keep a postcode.
-  for (const [column, text] of Object.entries(order))
+  for (const [column, text] of Object.entries(cells))
     if (TEXTS.test(column))
       yield [column.toLowerCase().replaceAll(" ", "_"), text.replace(/^'/, "")];
 }
 
-/** @param order the row with the total. @throws {AppError} validation_failed */
-function convertRows(order: Cells, rows: readonly Row[], rules: Rules): ShopOrder {
+/** @throws {AppError} validation_failed */
+function convertRows(rows: readonly Row[], rules: Rules): ShopOrder {
+  const order = totalIn(rows);
+  const elsewhere = "has no row with its total: it begins in another file";
+  if (order === undefined) return failField("order", "required", elsewhere);
   const cut = rows.find(({ isCut }) => isCut);
   if (cut) failField("order", "format", `is cut at line ${cut.line}: cells are missing there`);
   const text = (column: string) => at(order, column);
@@ -105,79 +96,85 @@ function convertRows(order: Cells, rows: readonly Row[], rules: Rules): ShopOrde
     { sku: "shipping", name: text("Shipping Method") || "Shipping", quantity: 1, amount: shipping },
     { sku: "discount", name: text("Discount Code") || "Discount", quantity: 1, amount: -discount },
   ];
-  const example = "2026-11-20 18:57:03 +0100";
+  const isFulfilled = text("Fulfillment Status") === "fulfilled";
+  const status = isFulfilled ? "fulfilled" : text("Financial Status") || "pending";
   return shopOrder(rules, {
-    id: isRounded(text("Id")) ? "" : text("Id"),
-    ...{ number: text("Name"), currency, modified: "", status: shopStatusOf(order) },
-    created: timeOf("Created at", text("Created at"), rules.time_zone, example),
+    id: ROUNDED_NUMBER.test(text("Id")) ? "" : text("Id"),
+    ...{ number: text("Name"), currency, modified: "", account: "", texts: textsOf(order) },
+    status: text("Cancelled at") === "" ? status : "cancelled",
+    created: timeOf("Created at", text("Created at"), rules.time_zone),
     total: amountIn("Total"),
     refunded: amountIn("Refunded Amount"),
     lines: [...sold, ...more.filter(({ amount }) => amount !== 0)],
     taxes: amountIn("Taxes"),
-    ...{ account: "", email: text("Email"), texts: textsOf(order) },
+    email: text("Email"),
     phone: text("Phone") || text("Billing Phone") || text("Shipping Phone"),
     name: text("Billing Name") || text("Shipping Name"),
   });
 }
 
-const totalIn = (rows: readonly Row[]) => rows.find(({ cells }) => at(cells, "Total") !== "");
-
-/** An order can be in several files, in one of them cut, or with its last rows at the beginning of another one. */
-function convert(groups: readonly (readonly Row[])[], rules: Rules): ShopOrder {
-  const others = groups.filter((rows) => !totalIn(rows)).flat();
-  const whole = groups.filter(totalIn).toReversed();
-  const candidates = whole.flatMap((rows) =>
-    others.length > 0 ? [rows, [...rows, ...others]] : [rows],
-  );
+/**
+ * An order can be in several files, in one of them cut, or with its last rows at the beginning of another one.
+ * @param parts the newest first
+ * @param loose rows that another file begins with
+ */
+function convert(parts: readonly Row[][], loose: readonly Row[], rules: Rules): ShopOrder {
+  const candidates = parts.flatMap((rows) => (loose[0] ? [rows, [...rows, ...loose]] : [rows]));
   let best: ShopOrder | null = null;
   let failure: unknown = null;
   for (const rows of candidates) {
     try {
-      const order = convertRows(totalIn(rows)?.cells ?? {}, rows, rules);
+      const order = convertRows(rows, rules);
       if (!order.record.items.some(({ sku }) => sku === "other")) return order;
       best ??= order;
     } catch (error) {
       failure ??= error;
     }
   }
-  if (best !== null) return best;
-  if (failure !== null) throw failure;
-  return failField("order", "required", "has no row with its total: it begins in another file");
+  if (best === null) throw failure;
+  return best;
 }
 
 /** @throws {AppError} operator if a file cannot be read further */
 export async function* readShopify(
   paths: readonly string[],
-  openInput: OpenInput,
+  { openInput }: System,
   rules: Rules,
   spool: Spool,
 ): AsyncGenerator<Found> {
-  const orders = new Map<string, Group[]>();
+  const orders = new Map<string, Part[]>();
   for (const file of paths) {
     const text = decodeText(openInput(file), await encodingOf(openInput(file)));
-    for await (const row of inFile(file, readCells(text))) {
-      const groups = orders.getOrInsert(at(row.cells, "Name"), []);
-      const hasTotal = at(row.cells, "Total") !== "";
-      let group = groups.at(-1);
-      if (group?.file !== file || (hasTotal && group.hasTotal)) {
-        group = { file, rows: [], hasTotal };
-        groups.push(group);
+    for await (const row of inFile(file, readExport(text))) {
+      const parts = orders.getOrInsert(at(row, "Name"), []);
+      // A spreadsheet rounds ids, so that those of two shops are the same.
+      const idColumn = ROUNDED_NUMBER.test(at(row, "Id")) ? "Created at" : "Id";
+      const id = at(row, "Total") === "" ? null : at(row, idColumn);
+      let part = parts.at(-1);
+      if (part?.file !== file || (id !== null && part.id !== null)) {
+        part = { file, rows: [], id };
+        parts.push(part);
       }
-      group.hasTotal ||= hasTotal;
-      group.rows.push(spool.add(row));
+      part.id ??= id;
+      part.rows.push(spool.add(row));
     }
   }
+  const read = ({ rows }: Part) => rows.map((row) => spool.read<Row>(row));
   for (const [number, parts] of orders) {
-    const groups = parts.map(({ rows }) => rows.map((row) => spool.read<Row>(row)));
-    // A spreadsheet rounds ids, so that those of two shops are the same.
-    const idOf = ({ cells }: Row) => at(cells, isRounded(at(cells, "Id")) ? "Created at" : "Id");
-    const ids = new Set(groups.flatMap((rows) => totalIn(rows) ?? []).map(idOf));
-    const rows = groups.at(-1) ?? [];
-    const { line = 0 } = totalIn(rows) ?? rows[0] ?? {};
-    const place = { file: parts.at(-1)?.file ?? "", line, number };
-    const original = rows.map(({ cells }) => cells);
-    // Two shops: what compares the orders tells.
-    for (const some of ids.size < 2 ? [groups] : groups.map((each) => [each]))
-      yield { place, original, convert: () => convert(some, rules) };
+    const loose = parts.filter(({ id }) => id === null);
+    const byId = Map.groupBy(
+      parts.filter(({ id }) => id !== null),
+      ({ id }) => id,
+    );
+    // Orders of two shops: what compares them tells.
+    for (const some of byId.size === 0 ? [loose] : byId.values()) {
+      const [newest = [], ...others] = some.toReversed().map(read);
+      const { line = 0 } = totalIn(newest) ?? newest[0] ?? {};
+      yield {
+        place: { file: some.at(-1)?.file ?? "", line, number },
+        original: newest.map(({ cells }) => cells),
+        convert: () => convert([newest, ...others], loose.flatMap(read), rules),
+      };
+    }
   }
 }

@@ -247,9 +247,9 @@ test("move-in applies rules, and writes rejected orders with reason, file, line 
   const file = world.at("a");
   expect(rejected).toMatchObject([
     { file, line: 1, number: "1", order: orders[0] },
+    { file, line: 2, number: "2", reason: expect.stringContaining("currency") },
     { file, line: 3, reason: expect.stringContaining("the rule time_zone is not set") },
     { file, line: 4, reason: 'total must be an amount like 1234.50, not "1,000.00"' },
-    { file, line: 2, number: "2", reason: expect.stringContaining("currency") },
   ]);
   const currencies = { XYZ: { currency: "EUR", factor: 1 } };
   const rules = { statuses: { packing: "paid" }, time_zone: "Europe/Berlin", currencies };

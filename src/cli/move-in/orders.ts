@@ -2,17 +2,27 @@
 import { fail } from "../../base/error.ts";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
+import { createOrderParser } from "../../domain/import-rules.ts";
 import type { Order } from "../../domain/order.ts";
 import type { Page, PageQuery } from "../../domain/page.ts";
 import type { Store } from "../../domain/store.ts";
+import type { Place, Spool } from "../files/spool.ts";
 import type { Report } from "./report.ts";
-import { type Found, problemOf, type ShopOrder } from "./shop-order.ts";
-import type { Place, Spool } from "./spool.ts";
+import type { Rules } from "./rules.ts";
+import { type Found, problemOf, type ShopOrder, type ShopRecord } from "./shop-order.ts";
+
+export interface Move {
+  readonly store: Store;
+  readonly rules: Rules;
+  readonly spool: Spool;
+  readonly report: Report;
+  readonly dryRun: boolean;
+}
 
 /** An order of the shop, whose record is in the spool, and of the one that is here. */
 export interface Entry
   extends Omit<ShopOrder, "record">,
-    Pick<ShopOrder["record"], "reference" | "created_at"> {
+    Pick<ShopRecord, "reference" | "created_at"> {
   readonly place: Found["place"];
   readonly record: Place;
   /** Whose the order with this reference is, before this run; `null` if there is none. */
@@ -26,40 +36,32 @@ export interface Entry
 /** Orders that are looked up or written together: the writes of a running server wait for a transaction. */
 const BATCH_RECORDS = 1000;
 
-/** @returns what has one of the values of a unique field, by this value */
-export async function findBy<Row>(
-  list: (query: PageQuery & Partial<Record<"reference" | "email", string>>) => MaybePromise<Page>,
-  field: "reference" | "email",
-  values: readonly string[],
+/** @returns what has these references */
+export async function findAll<Row extends Pick<Order, "reference">>(
+  list: (query: PageQuery & { reference: string }) => MaybePromise<Page>,
+  references: readonly string[],
 ): Promise<Map<string, Row>> {
   const found = new Map<string, Row>();
-  for (let start = 0; start < values.length; start += 100) {
-    const some = values.slice(start, start + 100);
-    const read = some.map((value) => list({ limit: 1, offset: 0, [field]: value }));
-    for (const [index, { records }] of (await Promise.all(read)).entries())
-      if (records !== "") found.set(some[index] ?? "", JSON.parse(records));
+  for (let start = 0; start < references.length; start += 100) {
+    const some = references.slice(start, start + 100);
+    const pages = some.map((reference) => list({ limit: 1, offset: 0, reference }));
+    for (const { records } of await Promise.all(pages)) {
+      const row: Row | null = JSON.parse(records || "null");
+      if (row !== null) found.set(`${row.reference}`, row);
+    }
     // SQLite keeps a snapshot until the end of the turn.
     await yieldToEventLoop();
   }
   return found;
 }
 
-export function findOrders(entries: readonly Entry[], { orders }: Store) {
-  const references = entries.map(({ reference }) => reference);
-  return findBy<Order>(orders.list, "reference", references);
-}
-
 /** Reads orders in batches, each with what is here. @param verb for the progress */
-export async function* batchesOf(
-  entries: readonly Entry[],
-  verb: string,
-  store: Store,
-  report: Report,
-): AsyncGenerator<readonly (readonly [Entry, Order | undefined])[]> {
+export async function* batchesOf(entries: readonly Entry[], verb: string, { store, report }: Move) {
   for (let start = 0; start < entries.length; start += BATCH_RECORDS) {
     const some = entries.slice(start, start + BATCH_RECORDS);
-    const stored = await findOrders(some, store);
-    yield some.map((entry) => [entry, stored.get(entry.reference)]);
+    const references = some.map(({ reference }) => reference);
+    const stored = await findAll<Order>(store.orders.list, references);
+    yield some.map((entry) => [entry, stored.get(entry.reference)] as const);
     const end = start + some.length;
     report.progress(verb, end, end === entries.length);
   }
@@ -79,9 +81,10 @@ function failTwoShops(entry: Entry, other: string): never {
 const isOther = (id: string, other: string) => id !== "" && other !== "" && id !== other;
 
 /** @returns the newest version of each order, in the order of their times. @throws {AppError} operator if two have one reference */
-export async function scan(found: AsyncIterable<Found>, spool: Spool, report: Report) {
+export async function readAll(found: AsyncIterable<Found>, { spool, report }: Move) {
   const entries = new Map<string, Entry>();
   const references = new Map<string, string>();
+  const parse = createOrderParser();
   let count = 0;
   for await (const { place, original, convert } of found) {
     count += 1;
@@ -92,9 +95,12 @@ export async function scan(found: AsyncIterable<Found>, spool: Spool, report: Re
         report.counts.ignored += 1;
         continue;
       }
-      const { reference, created_at } = order.record;
-      const fields = { reference, created_at, place, here: null };
-      const entry: Entry = { ...order, ...fields, record: spool.add(order.record) };
+      const { total: _, ...fields } = order.record;
+      // Any user stands for that of the order.
+      parse({ ...fields, user_id: 1 });
+      const { reference, created_at } = fields;
+      const record = spool.add(order.record);
+      const entry: Entry = { ...order, reference, created_at, place, record, here: null };
       const known = entries.get(reference);
       if (known && (isOther(known.id, order.id) || known.created_at !== created_at))
         failTwoShops(entry, describe(known));
@@ -110,16 +116,42 @@ export async function scan(found: AsyncIterable<Found>, spool: Spool, report: Re
   return [...entries.values()].sort((one, other) => (one.created_at < other.created_at ? -1 : 1));
 }
 
-/** Looks up whose the order is here. @throws {AppError} operator if it is of another shop */
-export async function findHere(entries: readonly Entry[], store: Store, report: Report) {
-  for await (const batch of batchesOf(entries, "Looked up", store, report)) {
+/** @throws {AppError} operator if a new order is here with another number */
+async function requireSameNumbers(entries: readonly Entry[], { orders }: Store): Promise<void> {
+  const keyOf = (id: unknown, time: string) => `${id} ${time}`;
+  const added = entries.filter(({ here, id }) => here === null && id !== "");
+  const byKey = new Map(added.map((entry) => [keyOf(entry.id, entry.created_at), entry]));
+  const [{ created_at: createdFrom } = { created_at: "" }] = added;
+  let after = added.length === 0 ? null : 0;
+  while (after !== null) {
+    const page: Page = await orders.list({
+      limit: 50,
+      offset: 0,
+      after,
+      created_from: createdFrom,
+    });
+    for (const { id, reference, created_at, metadata } of JSON.parse(`[${page.records}]`)) {
+      const entry = byKey.get(keyOf(metadata.shop_id, created_at));
+      if (entry === undefined || reference === null) continue;
+      const both = `has the number ${entry.reference} now, and is here as ${reference}`;
+      const advice = `change the reference of order ${id}`;
+      fail("operator", `The order ${describe(entry)} ${both}: ${advice}`);
+    }
+    after = page.nextAfter;
+  }
+}
+
+/** Looks up whose the orders are here. @throws {AppError} operator if one is of another shop, or has another number here */
+export async function findHere(entries: readonly Entry[], move: Move): Promise<void> {
+  for await (const batch of batchesOf(entries, "Looked up", move)) {
     for (const [entry, order] of batch) {
       if (order === undefined) continue;
       const { shop_id: id = "", shop_person: person } = order.metadata;
       const isUnlike = entry.id === "" && id !== "" && order.created_at !== entry.created_at;
       if (isUnlike || isOther(id, entry.id)) failTwoShops(entry, `${id} as order ${order.id}`);
-      const isOfBuyer = person === undefined ? null : person === entry.buyer.key;
+      const isOfBuyer = person === undefined ? null : person === entry.person;
       entry.here = { userId: order.user_id, isOfBuyer };
     }
   }
+  await requireSameNumbers(entries, move.store);
 }

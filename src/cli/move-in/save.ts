@@ -3,12 +3,13 @@ import { appendFileSync, existsSync, truncateSync } from "node:fs";
 import { AppError, fail } from "../../base/error.ts";
 import { readSecretFile } from "../../base/secret.ts";
 import { fsyncPath, publishNew } from "../../base/temporary-file.ts";
+import { readObjects } from "../files/json-objects.ts";
 import { type Bounds, createRetries, readUrl, SAFE, send } from "../system/request.ts";
 import { withFileErrors } from "../system/streams.ts";
 import type { CommandSystem } from "../system/system.ts";
-import { parseOrder, readJsonOrders } from "./json-orders.ts";
 import type { Report } from "./report.ts";
 import { inFile } from "./shop-order.ts";
+import { parseOrder } from "./woocommerce.ts";
 
 /** Before each page: the shop has other work. */
 const PAUSE_MS = 100;
@@ -49,7 +50,7 @@ async function resume(path: string, { openInput }: CommandSystem) {
     size += chunk.length;
   }
   truncateSync(path, end);
-  for await (const { text } of inFile(path, readJsonOrders(openInput(path)))) {
+  for await (const { text } of inFile(path, readObjects(openInput(path)))) {
     saved.count += 1;
     saved.last = Number(parseOrder(text)?.["id"]);
   }

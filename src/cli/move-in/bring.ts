@@ -2,11 +2,14 @@
 import type { OrderImport } from "../../domain/import-rules.ts";
 import { MAX_METADATA_KEYS } from "../../domain/metadata.ts";
 import { leadsTo, type Order } from "../../domain/order.ts";
-import { batchesOf, type Entry, findAll, type Move } from "./orders.ts";
+import { type Entry, findAll, type Move } from "./orders.ts";
 import { bringPeople, createImporter, needsUser } from "./people.ts";
 import { createComparison } from "./report.ts";
 import type { Rules } from "./rules.ts";
 import { OWN_KEY, type ShopRecord } from "./shop-order.ts";
+
+/** Orders that are looked up or written together: the writes of a running server wait for a transaction. */
+const BATCH_RECORDS = 1000;
 
 /** @returns the stored order without its reference, if it was canceled and is revived in the shop; otherwise `null` */
 function withoutReference(stored: Order, { status }: ShopRecord, { statuses }: Rules) {
@@ -36,11 +39,19 @@ export async function bring(entries: readonly Entry[], move: Move) {
   const people = await bringPeople(entries, move);
   const importSome = createImporter(store.bulk.orders, dryRun);
   const comparison = createComparison();
+  const findOrders = (some: readonly Entry[]) =>
+    findAll<Order>(
+      store.orders.list,
+      some.map(({ reference }) => reference),
+    );
 
-  for await (const batch of batchesOf(entries, "Brought", move)) {
+  for (let start = 0; start < entries.length; start += BATCH_RECORDS) {
+    const batch = entries.slice(start, start + BATCH_RECORDS);
+    const before = await findOrders(batch);
     const revived: OrderImport[] = [];
     const given: { entry: Entry; record: ShopRecord; order: OrderImport }[] = [];
-    for (const [entry, here] of batch) {
+    for (const entry of batch) {
+      const here = before.get(entry.reference);
       const record = spool.read<ShopRecord>(entry.record);
       if (here === undefined && dryRun) {
         counts.created += 1;
@@ -67,10 +78,10 @@ export async function bring(entries: readonly Entry[], move: Move) {
       // What is erased stays as it is.
       return !dryRun && result?.outcome !== "erased";
     });
-    const references = compared.map(({ record }) => record.reference);
-    const stored = await findAll<Order>(store.orders.list, references);
+    const stored = await findOrders(compared.map(({ entry }) => entry));
     for (const { record } of compared)
       comparison.add(record.reference, record, stored.get(record.reference));
+    report.progress("Brought", start + batch.length, start + batch.length === entries.length);
   }
   return comparison;
 }

@@ -52,7 +52,7 @@ export async function moveIn(
     const entries = await readAll(readers[shop](paths, system, rules, spool), move);
     if (entries.length + counts.rejected + counts.ignored === 0)
       fail("operator", "There are no orders");
-    await findHere(entries, move);
+    await findHere(entries, store);
     return await bring(entries, move);
   });
   if (!dryRun) system.stdout(`${differences.join("")}${table()}`);

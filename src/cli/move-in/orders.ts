@@ -4,7 +4,7 @@ import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import { createOrderParser } from "../../domain/import-rules.ts";
 import type { Order } from "../../domain/order.ts";
-import type { Page, PageQuery } from "../../domain/page.ts";
+import { ALWAYS_FITTING, type Page, type PageQuery } from "../../domain/page.ts";
 import type { Store } from "../../domain/store.ts";
 import type { Place, Spool } from "../files/spool.ts";
 import type { Report } from "./report.ts";
@@ -33,9 +33,6 @@ export interface Entry
   } | null;
 }
 
-/** Orders that are looked up or written together: the writes of a running server wait for a transaction. */
-const BATCH_RECORDS = 1000;
-
 /** @returns what has these references */
 export async function findAll<Row extends Pick<Order, "reference">>(
   list: (query: PageQuery & { reference: string }) => MaybePromise<Page>,
@@ -55,18 +52,6 @@ export async function findAll<Row extends Pick<Order, "reference">>(
   return found;
 }
 
-/** Reads orders in batches, each with what is here. @param verb for the progress */
-export async function* batchesOf(entries: readonly Entry[], verb: string, { store, report }: Move) {
-  for (let start = 0; start < entries.length; start += BATCH_RECORDS) {
-    const some = entries.slice(start, start + BATCH_RECORDS);
-    const references = some.map(({ reference }) => reference);
-    const stored = await findAll<Order>(store.orders.list, references);
-    yield some.map((entry) => [entry, stored.get(entry.reference)] as const);
-    const end = start + some.length;
-    report.progress(verb, end, end === entries.length);
-  }
-}
-
 function describe({ id, created_at, place: { file, line } }: Entry): string {
   return `${id} of ${created_at} at line ${line} of ${file}`;
 }
@@ -75,6 +60,15 @@ function failTwoShops(entry: Entry, other: string): never {
   const advice = 'if they are of two shops, move one in with a rule such as {"prefix": "b-"}';
   const both = `${other} and ${describe(entry)}`;
   return fail("operator", `Two orders have the reference ${entry.reference}: ${both}; ${advice}`);
+}
+
+/** @param here the number that the order has here */
+function failRenamed(entry: Entry, here: string): never {
+  const advice = "change the reference here";
+  return fail(
+    "operator",
+    `The order ${describe(entry)} is ${entry.reference} now, and here ${here}: ${advice}`,
+  );
 }
 
 /** The id can be missing. */
@@ -116,42 +110,30 @@ export async function readAll(found: AsyncIterable<Found>, { spool, report }: Mo
   return [...entries.values()].sort((one, other) => (one.created_at < other.created_at ? -1 : 1));
 }
 
-/** @throws {AppError} operator if a new order is here with another number */
-async function requireSameNumbers(entries: readonly Entry[], { orders }: Store): Promise<void> {
+/** Finds whose the orders are here. @throws {AppError} operator if one is of another shop, or has another number */
+export async function findHere(entries: readonly Entry[], { orders }: Store): Promise<void> {
   const keyOf = (id: unknown, time: string) => `${id} ${time}`;
-  const added = entries.filter(({ here, id }) => here === null && id !== "");
-  const byKey = new Map(added.map((entry) => [keyOf(entry.id, entry.created_at), entry]));
-  const [{ created_at: createdFrom } = { created_at: "" }] = added;
-  let after = added.length === 0 ? null : 0;
-  while (after !== null) {
-    const page: Page = await orders.list({
-      limit: 50,
-      offset: 0,
-      after,
-      created_from: createdFrom,
-    });
-    for (const { id, reference, created_at, metadata } of JSON.parse(`[${page.records}]`)) {
-      const entry = byKey.get(keyOf(metadata.shop_id, created_at));
-      if (entry === undefined || reference === null) continue;
-      const both = `has the number ${entry.reference} now, and is here as ${reference}`;
-      const advice = `change the reference of order ${id}`;
-      fail("operator", `The order ${describe(entry)} ${both}: ${advice}`);
+  const byReference = new Map(entries.map((entry) => [entry.reference, entry]));
+  const byId = new Map(entries.map((entry) => [keyOf(entry.id, entry.created_at), entry]));
+  for (let after: number | null = 0; after !== null; ) {
+    const page: Page = await orders.list({ limit: ALWAYS_FITTING, offset: 0, after });
+    const some: Order[] = JSON.parse(`[${page.records}]`);
+    for (const { id, user_id: userId, reference, created_at, metadata } of some) {
+      if (reference === null) continue;
+      const { shop_id = "", shop_person } = metadata;
+      const entry = byReference.get(reference);
+      const renamed = byId.get(keyOf(shop_id || null, created_at));
+      if (entry === undefined) {
+        if (renamed !== undefined) failRenamed(renamed, `${reference}, order ${id}`);
+        continue;
+      }
+      const isUnlike = entry.id === "" && shop_id !== "" && created_at !== entry.created_at;
+      if (isUnlike || isOther(shop_id, entry.id)) failTwoShops(entry, `${shop_id} as order ${id}`);
+      const isOfBuyer = shop_person === undefined ? null : shop_person === entry.person;
+      entry.here = { userId, isOfBuyer };
     }
     after = page.nextAfter;
+    // SQLite keeps a snapshot until the end of the turn.
+    await yieldToEventLoop();
   }
-}
-
-/** Looks up whose the orders are here. @throws {AppError} operator if one is of another shop, or has another number here */
-export async function findHere(entries: readonly Entry[], move: Move): Promise<void> {
-  for await (const batch of batchesOf(entries, "Looked up", move)) {
-    for (const [entry, order] of batch) {
-      if (order === undefined) continue;
-      const { shop_id: id = "", shop_person: person } = order.metadata;
-      const isUnlike = entry.id === "" && id !== "" && order.created_at !== entry.created_at;
-      if (isUnlike || isOther(id, entry.id)) failTwoShops(entry, `${id} as order ${order.id}`);
-      const isOfBuyer = person === undefined ? null : person === entry.person;
-      entry.here = { userId: order.user_id, isOfBuyer };
-    }
-  }
-  await requireSameNumbers(entries, move.store);
 }

@@ -98,6 +98,12 @@ export function messageOf(error: unknown): string {
   return cause instanceof Error ? `${message}: ${messageOf(cause)}` : message;
 }
 
+/** @returns what is wrong with the input, in a sentence. @throws any other error */
+export function problemOf(error: unknown): string {
+  if (!(error instanceof AppError && error.code === "validation_failed")) throw error;
+  return messageOf(error).replace("Validation failed: ", "");
+}
+
 export function shellWord(text: string): string {
   return /^[\w./:@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

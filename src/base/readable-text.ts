@@ -16,3 +16,10 @@ export function escapeInvisible(text: string): string {
 export function quoteReadably(...texts: readonly string[]): string {
   return texts.map((text) => escapeInvisible(JSON.stringify(text))).join(", ");
 }
+
+/** @returns the text as a record can have it, or empty; databases write `NULL` and `\N` for a value that is missing */
+export function cut(text: string, maxLength: number): string {
+  if (text === "NULL" || text === "\\N") return "";
+  const clean = text.replaceAll("\0", "").toWellFormed().trim();
+  return clean.length <= maxLength ? clean : [...clean].slice(0, maxLength).join("");
+}

@@ -1,4 +1,4 @@
-import type { ImportRun } from "./import-run.ts";
+import { createImportRun, type ImportRun } from "./import-run.ts";
 
 export type ImportResult =
   /** `unchanged`: it exists with the same content. `erased`: its user was erased, and with `update` it stays as it is. */
@@ -28,4 +28,12 @@ export interface BulkStore<Import> {
    * @throws {AppError} unavailable if the database cannot be written; then no record is stored
    */
   import(records: readonly Import[], options?: ImportOptions): Promise<readonly ImportResult[]>;
+}
+
+/** @returns a function that imports records of one run */
+export function createImporter<Given>(bulk: BulkStore<Given>, given: ImportOptions) {
+  const options = { ...given, run: createImportRun() };
+  let line = 0;
+  return (records: readonly Given[]) =>
+    bulk.import(records, { ...options, lines: records.map(() => ++line) });
 }

@@ -1,6 +1,7 @@
+import { yieldToEventLoop } from "../base/event-loop.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
 import type { IdempotencyKey } from "./idempotency.ts";
-import type { Page, PageMemory } from "./page.ts";
+import type { Page, PageMemory, PageQuery } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
 import type { Author, RecordText } from "./record.ts";
 import type { ClientId } from "./token.ts";
@@ -36,4 +37,24 @@ export interface RecordStore<Row, Query, Edit, Fields> {
     key?: IdempotencyKey | null,
     author?: Author,
   ): Promise<RecordText<Row> | null>;
+}
+
+/** @returns the records that have the references of these, by reference */
+export async function findAll<Row extends { readonly reference: string | null }>(
+  list: (query: PageQuery & { reference: string }) => MaybePromise<Page>,
+  named: readonly { readonly reference: string | null }[],
+): Promise<Map<string, Row>> {
+  const found = new Map<string, Row>();
+  const references = named.flatMap(({ reference }) => reference ?? []);
+  for (let start = 0; start < references.length; start += 100) {
+    const some = references.slice(start, start + 100);
+    const pages = some.map((reference) => list({ limit: 1, offset: 0, reference }));
+    for (const { records } of await Promise.all(pages)) {
+      const row: Row | null = JSON.parse(records || "null");
+      if (row !== null) found.set(`${row.reference}`, row);
+    }
+    // SQLite keeps a snapshot until the end of the turn.
+    await yieldToEventLoop();
+  }
+  return found;
 }

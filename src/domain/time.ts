@@ -1,4 +1,5 @@
 /** Times of other systems and of people, in RFC 3339 with any offset and precision. */
+import { failField } from "../base/error.ts";
 import { hasMember } from "../base/json.ts";
 import { isTime } from "../base/schema.ts";
 
@@ -36,4 +37,22 @@ export function withUtcTimes(record: unknown): unknown {
       ? converted
       : { ...(converted as object), [field]: `${exact.slice(0, 23)}Z` };
   }, record);
+}
+
+const LOOSE_FORM = /^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?) ?(Z|UTC|[+-]\d\d:?\d\d)?$/;
+
+/** Of shops and spreadsheets. @param zone of a time that has no offset; empty if that is an error. @throws {AppError} validation_failed */
+export function readTime(field: string, text: string, zone: string): string {
+  const [, local = "", given = zone] = LOOSE_FORM.exec(text) ?? [];
+  try {
+    const time = Temporal.PlainDateTime.from(local).toZonedDateTime(given.replace("Z", "UTC"));
+    return time.toInstant().toString({ fractionalSecondDigits: 3 });
+  } catch (error) {
+    // There is no zone, or no such day.
+    if (!(error instanceof RangeError)) throw error;
+    const isWithout = local !== "" && given === "";
+    const reason = isWithout ? "the rule time_zone is not set" : "has a spreadsheet rewritten it?";
+    const wrong = `must be a time like 2026-11-20 18:57:03 +0100, not ${JSON.stringify(text)}`;
+    return failField(field, "format", `${wrong}: ${reason}`);
+  }
 }

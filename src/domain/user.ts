@@ -81,6 +81,12 @@ export function isErasedEmail(email: string): boolean {
   return /@erased\.invalid$/i.test(email);
 }
 
+/** @returns an email to which no mail can be delivered, for somebody who has none */
+export function placeholderEmail(kind: string, name: string): string {
+  const plain = /^[a-z\d._-]{1,200}$/.test(name) ? name : Bun.SHA256.hash(name, "hex");
+  return `${kind}-${plain}@no-email.invalid`;
+}
+
 /** @returns the user without personal data. The email has a random part, so that no one can have taken it */
 export function eraseUser(user: User): UserFields {
   const { id, email } = user;

@@ -177,6 +177,34 @@ export async function* readRows(chunks: AsyncGenerator<string>): AsyncGenerator<
   }
 }
 
+export interface Row {
+  /** Text by column. Empty cells are left out. */
+  readonly cells: Readonly<Record<string, string>>;
+  readonly line: number;
+  /** Whether it has fewer cells than the header. */
+  readonly isCut: boolean;
+}
+
+/** Rows of another program. @throws {AppError} validation_failed if columns are missing, or the rest cannot be read */
+export async function* readTable(
+  chunks: AsyncGenerator<string>,
+  required: readonly string[],
+): AsyncGenerator<Row> {
+  let names: readonly string[] | null = null;
+  for await (const { cells, line } of readRows(chunks)) {
+    const all = cells.map((cell) => cell.trim());
+    if (names === null) {
+      const missing = required.filter((name) => !all.includes(name)).join(", ");
+      if (missing !== "") failField("header", "required", `lacks the columns ${missing}`);
+      names = all;
+      continue;
+    }
+    const pairs = names.map((name, index) => [name, all[index] ?? ""] as const);
+    const filled = Object.fromEntries(pairs.filter(([, cell]) => cell !== ""));
+    yield { cells: filled, line, isCut: all.length < names.length };
+  }
+}
+
 /**
  * A record with an invalid cell fails when it is parsed.
  * @throws {AppError} validation_failed if the header or the quotes are wrong, and the rest cannot be read

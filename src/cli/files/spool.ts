@@ -1,7 +1,9 @@
 import { appendFileSync, closeSync, openSync, readSync, rmSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join, resolve } from "node:path";
+import { databaseFiles } from "../../base/database-url.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
 import { withFileErrors } from "../system/streams.ts";
+import type { CommandSystem } from "../system/system.ts";
 
 /** Where a value is, in bytes. */
 export interface Place {
@@ -11,8 +13,14 @@ export interface Place {
 
 export type Spool = ReturnType<typeof openSpool>;
 
-/** Keeps values as JSON in a file that has no name, so that it ends with the process: memory has only their places. */
-export function openSpool(directory: string) {
+/**
+ * Keeps values as JSON in a file next to the database, or in `TMPDIR`: memory has only their places. The file has no name,
+ * so that it ends with the process.
+ */
+export function openSpool({ config, environment }: CommandSystem) {
+  const [database] = databaseFiles(config.databaseUrl);
+  const { TMPDIR: temporary = "/tmp" } = environment;
+  const directory = database === undefined ? temporary : dirname(resolve(database));
   const path = claimTemporary(join(directory, "spool"));
   const descriptor = withFileErrors("write", path, () => openSync(path, "wx+", 0o600));
   rmSync(path);

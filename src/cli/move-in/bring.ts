@@ -1,10 +1,13 @@
 /** Brings the users and orders of a shop that has been read, and compares them with what is here then. */
+
+import { createImporter } from "../../domain/bulk.ts";
 import type { OrderImport } from "../../domain/import-rules.ts";
 import { MAX_METADATA_KEYS } from "../../domain/metadata.ts";
 import { leadsTo, type Order } from "../../domain/order.ts";
-import { type Entry, findAll, type Move } from "./orders.ts";
-import { bringPeople, createImporter, needsUser } from "./people.ts";
-import { createComparison } from "./report.ts";
+import { findAll } from "../../domain/record-store.ts";
+import { createComparison } from "../files/comparison.ts";
+import type { Entry, Move } from "./orders.ts";
+import { bringPeople } from "./people.ts";
 import type { Rules } from "./rules.ts";
 import { OWN_KEY, type ShopRecord } from "./shop-order.ts";
 
@@ -37,17 +40,12 @@ export async function bring(entries: readonly Entry[], move: Move) {
   const { store, rules, spool, report, dryRun } = move;
   const { counts } = report;
   const people = await bringPeople(entries, move);
-  const importSome = createImporter(store.bulk.orders, dryRun);
+  const importSome = createImporter(store.bulk.orders, { update: true, keepItems: true, dryRun });
   const comparison = createComparison();
-  const findOrders = (some: readonly Entry[]) =>
-    findAll<Order>(
-      store.orders.list,
-      some.map(({ reference }) => reference),
-    );
 
   for (let start = 0; start < entries.length; start += BATCH_RECORDS) {
     const batch = entries.slice(start, start + BATCH_RECORDS);
-    const before = await findOrders(batch);
+    const before = await findAll<Order>(store.orders.list, batch);
     const revived: OrderImport[] = [];
     const given: { entry: Entry; record: ShopRecord; order: OrderImport }[] = [];
     for (const entry of batch) {
@@ -65,7 +63,7 @@ export async function bring(entries: readonly Entry[], move: Move) {
       const merged = here ? mergeWith(here, record, old !== null) : record;
       const { user } = people.get(entry.person) ?? {};
       const kept = { user_id: here?.user_id ?? 1 };
-      const ownUser = needsUser(entry) && !dryRun ? user : kept;
+      const ownUser = entry.isOfBuyer === false && !dryRun ? user : kept;
       given.push({ entry, record, order: { ...merged, ...ownUser } });
     }
     // First, and by itself: a run that ends before the next call is completed by the next run.
@@ -78,7 +76,10 @@ export async function bring(entries: readonly Entry[], move: Move) {
       // What is erased stays as it is.
       return !dryRun && result?.outcome !== "erased";
     });
-    const stored = await findOrders(compared.map(({ entry }) => entry));
+    const stored = await findAll<Order>(
+      store.orders.list,
+      compared.map(({ entry }) => entry),
+    );
     for (const { record } of compared)
       comparison.add(record.reference, record, stored.get(record.reference));
     report.progress("Brought", start + batch.length, start + batch.length === entries.length);

@@ -1,8 +1,6 @@
 /** Moves a shop in, as often as one likes until the switch. */
 import { statSync } from "node:fs";
-import { dirname, resolve } from "node:path";
 import { formatNumber } from "../../base/count-text.ts";
-import { databaseFiles } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
 import { openSpool } from "../files/spool.ts";
 import { type CommandSystem, withStore } from "../system/system.ts";
@@ -10,9 +8,8 @@ import { bring } from "./bring.ts";
 import { findHere, readAll } from "./orders.ts";
 import { createReport } from "./report.ts";
 import { readRules, type ShopName } from "./rules.ts";
-import { type SaveOptions, saveOrders } from "./save.ts";
 import { readShopify } from "./shopify.ts";
-import { readWooCommerce } from "./woocommerce.ts";
+import { readWooCommerce, type SaveOptions, saveOrders } from "./woocommerce.ts";
 
 const readers = { woocommerce: readWooCommerce, shopify: readShopify };
 
@@ -33,21 +30,17 @@ export async function moveIn(
   const rules = readRules(shop, options.rules);
   using report = createReport(system, options.rejects);
   const { counts } = report;
-  const paths: string[] = [];
-  for (const source of sources) {
-    const isUrl = shop === "woocommerce" && /^https?:/.test(source);
-    const path = isUrl ? await saveOrders(source, options, system, report) : source;
-    // A pipe can be read only once.
-    if (statSync(path, { throwIfNoEntry: false })?.isFile() !== true)
-      fail("operator", `Cannot read ${path}: there is no regular file of this name`);
-    paths.push(path);
-  }
-  const [database] = databaseFiles(system.config.databaseUrl);
-  const { TMPDIR: temporary = "/tmp" } = system.environment;
-  const directory = database === undefined ? temporary : dirname(resolve(database));
+  const isUrl = (source: string) => shop === "woocommerce" && /^https?:/.test(source);
+  const paths = await Array.fromAsync(sources, (source) =>
+    isUrl(source) ? saveOrders(source, options, system, report) : source,
+  );
+  // A pipe can be read only once.
+  const missing = paths.find((path) => !statSync(path, { throwIfNoEntry: false })?.isFile());
+  if (missing !== undefined)
+    fail("operator", `Cannot read ${missing}: there is no regular file of this name`);
   const use = dryRun ? ({ mode: "read" } as const) : { create: true };
   const { differences, table } = await withStore(system, use, async (store) => {
-    using spool = openSpool(directory);
+    using spool = openSpool(system);
     const move = { store, rules, spool, report, dryRun };
     const entries = await readAll(readers[shop](paths, system, rules, spool), move);
     if (entries.length + counts.rejected + counts.ignored === 0)

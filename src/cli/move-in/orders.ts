@@ -1,15 +1,14 @@
 /** Reads all orders of a shop before anything is written: what two of them have in common decides on both. */
-import { fail } from "../../base/error.ts";
+import { fail, problemOf } from "../../base/error.ts";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
-import type { MaybePromise } from "../../base/maybe-promise.ts";
 import { createOrderParser } from "../../domain/import-rules.ts";
 import type { Order } from "../../domain/order.ts";
-import { ALWAYS_FITTING, type Page, type PageQuery } from "../../domain/page.ts";
+import { ALWAYS_FITTING, type Page } from "../../domain/page.ts";
 import type { Store } from "../../domain/store.ts";
 import type { Place, Spool } from "../files/spool.ts";
 import type { Report } from "./report.ts";
 import type { Rules } from "./rules.ts";
-import { type Found, problemOf, type ShopOrder, type ShopRecord } from "./shop-order.ts";
+import type { Found, ShopOrder, ShopRecord } from "./shop-order.ts";
 
 export interface Move {
   readonly store: Store;
@@ -25,31 +24,10 @@ export interface Entry
     Pick<ShopRecord, "reference" | "created_at"> {
   readonly place: Found["place"];
   readonly record: Place;
-  /** Whose the order with this reference is, before this run; `null` if there is none. */
-  here: {
-    readonly userId: number;
-    /** Whether the shop has not changed whose it is. `null` if it was erased, or made here: then it keeps its user. */
-    readonly isOfBuyer: boolean | null;
-  } | null;
-}
-
-/** @returns what has these references */
-export async function findAll<Row extends Pick<Order, "reference">>(
-  list: (query: PageQuery & { reference: string }) => MaybePromise<Page>,
-  references: readonly string[],
-): Promise<Map<string, Row>> {
-  const found = new Map<string, Row>();
-  for (let start = 0; start < references.length; start += 100) {
-    const some = references.slice(start, start + 100);
-    const pages = some.map((reference) => list({ limit: 1, offset: 0, reference }));
-    for (const { records } of await Promise.all(pages)) {
-      const row: Row | null = JSON.parse(records || "null");
-      if (row !== null) found.set(`${row.reference}`, row);
-    }
-    // SQLite keeps a snapshot until the end of the turn.
-    await yieldToEventLoop();
-  }
-  return found;
+  /** The user of the order that is here, before this run; `null` if there is none. */
+  here: number | null;
+  /** Whether it is here, of the same person in the shop. `null` if it was erased, or made here: then it keeps its user. */
+  isOfBuyer: boolean | null;
 }
 
 function describe({ id, created_at, place: { file, line } }: Entry): string {
@@ -59,16 +37,11 @@ function describe({ id, created_at, place: { file, line } }: Entry): string {
 function failTwoShops(entry: Entry, other: string): never {
   const advice = 'if they are of two shops, move one in with a rule such as {"prefix": "b-"}';
   const both = `${other} and ${describe(entry)}`;
-  return fail("operator", `Two orders have the reference ${entry.reference}: ${both}; ${advice}`);
+  fail("operator", `Two orders have the reference ${entry.reference}: ${both}; ${advice}`);
 }
 
-/** @param here the number that the order has here */
-function failRenamed(entry: Entry, here: string): never {
-  const advice = "change the reference here";
-  return fail(
-    "operator",
-    `The order ${describe(entry)} is ${entry.reference} now, and here ${here}: ${advice}`,
-  );
+function failRenumbered(entry: Entry, other: string): never {
+  fail("operator", `The order ${describe(entry)} has the numbers ${other} and ${entry.reference}`);
 }
 
 /** The id can be missing. */
@@ -94,13 +67,13 @@ export async function readAll(found: AsyncIterable<Found>, { spool, report }: Mo
       parse({ ...fields, user_id: 1 });
       const { reference, created_at } = fields;
       const record = spool.add(order.record);
-      const entry: Entry = { ...order, reference, created_at, place, record, here: null };
+      const none = { here: null, isOfBuyer: false };
+      const entry: Entry = { ...order, reference, created_at, place, record, ...none };
       const known = entries.get(reference);
       if (known && (isOther(known.id, order.id) || known.created_at !== created_at))
         failTwoShops(entry, describe(known));
       const number = order.id === "" ? reference : references.getOrInsert(order.id, reference);
-      if (number !== reference)
-        fail("operator", `The order ${describe(entry)} has the numbers ${number} and ${reference}`);
+      if (number !== reference) failRenumbered(entry, number);
       if (known === undefined || known.modified <= order.modified) entries.set(reference, entry);
     } catch (error) {
       report.reject(place, problemOf(error), original);
@@ -118,19 +91,19 @@ export async function findHere(entries: readonly Entry[], { orders }: Store): Pr
   for (let after: number | null = 0; after !== null; ) {
     const page: Page = await orders.list({ limit: ALWAYS_FITTING, offset: 0, after });
     const some: Order[] = JSON.parse(`[${page.records}]`);
-    for (const { id, user_id: userId, reference, created_at, metadata } of some) {
+    for (const { id, user_id, reference, created_at, metadata } of some) {
       if (reference === null) continue;
       const { shop_id = "", shop_person } = metadata;
       const entry = byReference.get(reference);
       const renamed = byId.get(keyOf(shop_id || null, created_at));
       if (entry === undefined) {
-        if (renamed !== undefined) failRenamed(renamed, `${reference}, order ${id}`);
+        if (renamed) failRenumbered(renamed, `${reference}, as order ${id} here,`);
         continue;
       }
       const isUnlike = entry.id === "" && shop_id !== "" && created_at !== entry.created_at;
       if (isUnlike || isOther(shop_id, entry.id)) failTwoShops(entry, `${shop_id} as order ${id}`);
-      const isOfBuyer = shop_person === undefined ? null : shop_person === entry.person;
-      entry.here = { userId, isOfBuyer };
+      entry.here = user_id;
+      entry.isOfBuyer = shop_person === undefined ? null : shop_person === entry.person;
     }
     after = page.nextAfter;
     // SQLite keeps a snapshot until the end of the turn.

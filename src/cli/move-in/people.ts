@@ -1,25 +1,15 @@
 /** Decides which user each person of the shop is. Two people never become one user. */
 import { emailKey } from "../../base/email.ts";
 import { fail } from "../../base/error.ts";
-import type { BulkStore, ImportOptions } from "../../domain/bulk.ts";
-import { createUserParser, type OrderImport, type UserImport } from "../../domain/import-rules.ts";
-import { createImportRun } from "../../domain/import-run.ts";
+import { cut } from "../../base/readable-text.ts";
+import { createImporter } from "../../domain/bulk.ts";
+import { createUserParser, type OrderImport } from "../../domain/import-rules.ts";
+import { importUsers, type UserGiven } from "../../domain/import-users.ts";
 import type { Order } from "../../domain/order.ts";
-import { isErasedEmail, type User } from "../../domain/user.ts";
-import { type Entry, findAll, type Move } from "./orders.ts";
+import { findAll } from "../../domain/record-store.ts";
+import { isErasedEmail, placeholderEmail, type User } from "../../domain/user.ts";
+import type { Entry, Move } from "./orders.ts";
 import type { Rules } from "./rules.ts";
-import { cut } from "./shop-order.ts";
-
-/** Two users of a batch can exchange their emails. */
-const BATCH_USERS = 5000;
-
-/** @returns a function that imports records of one run */
-export function createImporter<Given>(bulk: BulkStore<Given>, dryRun: boolean) {
-  const options: ImportOptions = { update: true, keepItems: true, dryRun, run: createImportRun() };
-  let line = 0;
-  return (records: readonly Given[]) =>
-    bulk.import(records, { ...options, lines: records.map(() => ++line) });
-}
 
 interface Person {
   readonly key: string;
@@ -28,39 +18,30 @@ interface Person {
   /** By time, with the person's own orders last. */
   readonly entries: Entry[];
   /** Those of the last order that has one. */
-  email: string;
-  name: string;
+  readonly email: string;
+  readonly name: string;
   /** `null` if no order needs it. */
   user: Pick<OrderImport, "user_id" | "user_reference" | "user_email"> | null;
 }
 
-/** Whether it is new, or of somebody else in the shop than before. */
-export const needsUser = ({ here }: Entry): boolean => here === null || here.isOfBuyer === false;
-
 function groupByPerson(entries: readonly Entry[], { prefix }: Rules): Map<string, Person> {
-  const people = new Map<string, Person>();
   const ownLast = entries.toSorted((one, other) => Number(other.isSame) - Number(one.isSame));
-  for (const entry of ownLast) {
-    const { person: key, email, name } = entry;
-    const account = /^account (.+)/.exec(key)?.[1];
-    const person = people.getOrInsertComputed(key, () => ({
-      ...{ key, reference: account === undefined ? null : prefix + account, entries: [] },
-      ...{ email: "", name: "", user: null },
-    }));
-    person.entries.push(entry);
-    person.email = email || person.email;
-    person.name = name || person.name;
-  }
-  return people;
+  const byKey = Map.groupBy(ownLast, ({ person }) => person);
+  const people = [...byKey].map(([key, entries]) => {
+    const [, account] = /^account (.+)/.exec(key) ?? [];
+    const reference = account === undefined ? null : prefix + account;
+    const last = (field: "email" | "name") => entries.findLast((it) => it[field])?.[field] ?? "";
+    return { key, reference, entries, email: last("email"), name: last("name"), user: null };
+  });
+  return new Map(people.map((person) => [person.key, person]));
 }
 
-/** An address to which no mail can be delivered. Other numbers have other ones. */
+/** Other numbers have other ones. */
 function placeholderOf({ key, reference }: Person, { prefix }: Rules): string {
   const [kind, id] = key.split(/ (.*)/);
-  const own = kind === "phone" ? `${id}` : (reference ?? `${prefix}${id}`);
-  const plain = /^[a-z\d._-]{1,200}$/.test(own) ? own : Bun.SHA256.hash(own, "hex");
   const names: Readonly<Record<string, string>> = { account: "customer", order: "guest" };
-  return `${names[`${kind}`] ?? kind}-${plain}@no-email.invalid`;
+  const own = kind === "phone" ? `${id}` : (reference ?? `${prefix}${id}`);
+  return placeholderEmail(names[`${kind}`] ?? "phone", own);
 }
 
 /**
@@ -88,26 +69,6 @@ async function requireOneShop(person: Person, user: User | null, { store }: Move
   fail("operator", `The account ${person.reference} is ${one} and ${two}: ${prefix}, ${same}`);
 }
 
-/** A record, and the email that it gets if another user keeps that one. */
-type Given = readonly [record: UserImport, otherEmail: string];
-
-type ImportUsers = ReturnType<typeof createImporter<UserImport>>;
-
-/** @returns how many are new */
-async function importUsers(all: readonly Given[], importSome: ImportUsers): Promise<number> {
-  const again: Given[] = [];
-  let created = 0;
-  for (let start = 0; start < all.length; start += BATCH_USERS) {
-    const some = all.slice(start, start + BATCH_USERS);
-    const results = await importSome(some.map(([record]) => record));
-    created += results.filter(({ outcome }) => outcome === "created").length;
-    for (const [index, [record, email]] of some.entries())
-      if (results[index]?.outcome === "rejected" && email !== record.email)
-        again.push([{ ...record, email }, email]);
-  }
-  return again.length === 0 ? created : created + (await importUsers(again, importSome));
-}
-
 /**
  * Brings the users of all people. The import finds them by reference, or by email; but a user can have been merged into
  * another one here, or got another email: then the orders tell who it is.
@@ -120,11 +81,10 @@ export async function bringPeople(entries: readonly Entry[], move: Move) {
   const { accounts = [], guests = [] } = Object.groupBy(people.values(), ({ reference }) =>
     reference === null ? "guests" : "accounts",
   );
-  const references = accounts.map(({ reference }) => `${reference}`);
-  const stored = await findAll<User>(store.users.list, references);
-  const here = new Set(entries.map((entry) => entry.here?.userId));
+  const stored = await findAll<User>(store.users.list, accounts);
+  const here = new Set(entries.map((entry) => entry.here));
   const parse = createUserParser();
-  const importSome = createImporter(store.bulk.users, move.dryRun);
+  const importSome = createImporter(store.bulk.users, { update: true, dryRun: move.dryRun });
 
   // An email that two accounts have is that of the newest order, unless another one has it here.
   const holders = new Map<string, Person>();
@@ -136,15 +96,13 @@ export async function bringPeople(entries: readonly Entry[], move: Move) {
       holders.getOrInsert(emailKey(person.email), person);
   }
 
-  function recordOf(person: Person): Given[] {
+  function recordOf(person: Person): UserGiven[] {
     const { reference, entries } = person;
     const user = reference === null ? undefined : stored.get(reference);
-    const kept = entries.findLast((entry) => entry.here?.isOfBuyer)?.here;
-    if (kept && !user) {
-      person.user = { user_id: kept.userId };
-      return [];
-    }
-    if (!user && !entries.some(needsUser)) return [];
+    const kept = entries.findLast(({ isOfBuyer }) => isOfBuyer)?.here ?? null;
+    if (kept !== null && !user) person.user = { user_id: kept };
+    const isNeeded = kept === null && entries.some(({ isOfBuyer }) => isOfBuyer === false);
+    if (!user && !isNeeded) return [];
     const holder = holders.get(emailKey(person.email));
     const other = user?.email ?? placeholderOf(person, rules);
     const isOwn = person.email !== "" && (reference === null || holder === person);

@@ -1,10 +1,9 @@
 /** What is decided for each shop: a file of JSON changes the defaults. */
 import { type Static, Type } from "@sinclair/typebox";
-import { fail, messageOf } from "../../base/error.ts";
 import { noExtraFields, type Schema, Text } from "../../base/schema.ts";
-import { readSettingFile } from "../../base/secret.ts";
 import { createValidator } from "../../base/validator.ts";
 import { Order, OrderStatus, orderStatuses } from "../../domain/order.ts";
+import { formatSettings, readSettings } from "../files/commented-json.ts";
 import type { CommandSystem } from "../system/system.ts";
 
 export const shopNames = ["woocommerce", "shopify"] as const;
@@ -59,32 +58,24 @@ const defaults: Readonly<Record<ShopName, Rules>> = {
 };
 
 export function printRules(system: CommandSystem, shop: ShopName): void {
-  const lines = Object.entries(Rules.properties).flatMap(([name, { description }]) => [
-    `  "// ${name}": ${JSON.stringify(description)}`,
-    `  "${name}": ${JSON.stringify(defaults[shop][name as keyof Rules])}`,
-  ]);
-  system.stdout(`{\n${lines.join(",\n")}\n}\n`);
+  system.stdout(formatSettings(Rules.properties, defaults[shop]));
 }
 
-/** Members whose name begins with `//` are comments. @throws {AppError} operator */
+/** @throws {AppError} operator */
 export function readRules(shop: ShopName, path: string | undefined): Rules {
   const { [shop]: rules } = defaults;
   if (path === undefined) return rules;
-  try {
-    const given: unknown = JSON.parse(readSettingFile(path), (key, value) =>
-      key.startsWith("//") ? undefined : value,
-    );
+  return readSettings(path, (given) => {
     const others = createValidator(Type.Partial(Rules, noExtraFields))(given);
     // It throws a RangeError that names the zone.
     if (others.time_zone) new Temporal.PlainDate(2026, 1, 1).toZonedDateTime(others.time_zone);
+    // Those of a shop are added to those that every shop has.
+    const statuses = { ...rules.statuses, ...others.statuses };
     return {
       ...rules,
       ...others,
-      // Those of a shop are added to those that every shop has.
-      statuses: { ...rules.statuses, ...others.statuses },
+      statuses,
       currencies: { ...rules.currencies, ...others.currencies },
     };
-  } catch (error) {
-    return fail("operator", `Cannot read ${path}: ${messageOf(error)}`);
-  }
+  });
 }

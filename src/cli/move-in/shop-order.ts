@@ -1,10 +1,12 @@
 /** An order of a shop, as it is brought here. */
 import { emailKey, isEmail } from "../../base/email.ts";
-import { AppError, fail, failField, messageOf } from "../../base/error.ts";
+import { failField } from "../../base/error.ts";
+import { cut } from "../../base/readable-text.ts";
 import { formatAmount, minorUnits } from "../../domain/currency.ts";
 import { ROUNDED_NUMBER } from "../../domain/import-rules.ts";
 import { MAX_METADATA_KEYS } from "../../domain/metadata.ts";
 import type { Order } from "../../domain/order.ts";
+import { itemsOf, type Line } from "../../domain/order-lines.ts";
 import type { Rules } from "./rules.ts";
 
 /** The total is what the shop says: the items add up to it. */
@@ -37,14 +39,6 @@ export interface Found {
   convert(): ShopOrder | null;
 }
 
-interface Line {
-  readonly sku: string;
-  /** The SKU stands for one that is empty. */
-  readonly name: string;
-  readonly quantity: number;
-  amount: number;
-}
-
 /** What a shop says. The taxes are those that no line has. The texts become metadata, if they are not empty. */
 interface Given
   extends Record<"id" | "number" | "modified" | "created" | "status" | "currency", string>,
@@ -58,58 +52,11 @@ interface Given
 export const OWN_KEY: RegExp =
   /^(?:(?:shop|billing|shipping)_.*|customer_note|payment_method|transaction_id|phone|notes|note_attributes|tags)$/;
 
-/** @returns the text as a record can have it, or empty; databases write `NULL` and `\N` for a value that is missing */
-export function cut(text: string, maxLength: number): string {
-  if (text === "NULL" || text === "\\N") return "";
-  const clean = text.replaceAll("\0", "").toWellFormed().trim();
-  return clean.length <= maxLength ? clean : [...clean].slice(0, maxLength).join("");
-}
-
-const TIME = /^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?) ?(Z|UTC|[+-]\d\d:?\d\d)?$/;
-
-/** @param zone of a time that has no offset; empty if that is an error */
-export function timeOf(field: string, text: string, zone: string): string {
-  const [, local = "", given = zone] = TIME.exec(text) ?? [];
-  try {
-    const time = Temporal.PlainDateTime.from(local).toZonedDateTime(given.replace("Z", "UTC"));
-    return time.toInstant().toString({ fractionalSecondDigits: 3 });
-  } catch (error) {
-    // There is no zone, or no such day.
-    if (!(error instanceof RangeError)) throw error;
-    const isWithout = local !== "" && given === "";
-    const reason = isWithout ? "the rule time_zone is not set" : "has a spreadsheet rewritten it?";
-    const wrong = `must be a time like 2026-11-20 18:57:03 +0100, not ${JSON.stringify(text)}`;
-    return failField(field, "format", `${wrong}: ${reason}`);
-  }
-}
-
 /** @returns the code here, and amounts of this currency in its minor unit */
 export function moneyOf(code: string, { currencies }: Rules) {
   const { currency, factor } = currencies[code] ?? { currency: code, factor: 1 };
   const amountOf = (field: string, text: string) => minorUnits(field, text, currency) * factor;
   return { currency, amountOf };
-}
-
-/** An amount that is no multiple of its quantity becomes one item, such as `3 × Green tea`. */
-function toItem({ sku, name, quantity, amount }: Line): Order["items"][number] {
-  const code = cut(sku, 64);
-  const text = cut(name, 200) || code;
-  const isWhole = Number.isInteger(quantity) && quantity >= 1 && quantity <= 1_000_000;
-  if (isWhole && amount % quantity === 0)
-    return { sku: code, name: text, quantity, unit_price: amount / quantity };
-  return { sku: code, name: cut(`${quantity} × ${text}`, 200), quantity: 1, unit_price: amount };
-}
-
-/** The items add up to the total of the order. What is more than rounding becomes an item. */
-function itemsOf({ lines, total, taxes }: Given): Order["items"] {
-  const rest = lines.reduce((left, { amount }) => left - amount, total);
-  const [largest] = lines.toSorted((one, other) => other.amount - one.amount);
-  const add = (sku: string, name: string) => lines.push({ sku, name, quantity: 1, amount: rest });
-  if (largest !== undefined && Math.abs(rest) <= lines.length && largest.amount + rest >= 0)
-    largest.amount += rest;
-  else if (rest === taxes) add("tax", "Taxes");
-  else add("other", rest < 0 ? "Gift card or discount" : "Other");
-  return lines.map(toItem);
 }
 
 function buyerOf(given: Given, { same }: Rules) {
@@ -143,26 +90,11 @@ export function shopOrder(rules: Rules, given: Given): ShopOrder {
     .map(([key, text]) => [cut(key, 40), cut(text, 500)] as const)
     .filter(([key, text]) => key && text);
   const metadata = Object.fromEntries(pairs.slice(0, MAX_METADATA_KEYS));
-  const [reference, items] = [rules.prefix + given.number, itemsOf(given)];
+  const [reference, items] = [
+    rules.prefix + given.number,
+    itemsOf(given.lines, total, given.taxes),
+  ];
   const amounts = { currency, items, total, refunded, status };
   const record = { ...amounts, reference, metadata, created_at: given.created };
   return { id, modified, ...buyer, record };
-}
-
-/** @returns what is wrong with the input, in a sentence. @throws any other error */
-export function problemOf(error: unknown): string {
-  if (!(error instanceof AppError && error.code === "validation_failed")) throw error;
-  return messageOf(error).replace("Validation failed: ", "");
-}
-
-/** @throws {AppError} operator, which names the file, instead of validation_failed */
-export async function* inFile<Part>(
-  path: string,
-  parts: AsyncIterable<Part>,
-): AsyncGenerator<Part> {
-  try {
-    yield* parts;
-  } catch (error) {
-    fail("operator", `Cannot read ${path}: ${problemOf(error)}`);
-  }
 }

@@ -4,25 +4,19 @@
  */
 import { failField } from "../../base/error.ts";
 import { ROUNDED_NUMBER } from "../../domain/import-rules.ts";
-import { readRows } from "../files/csv.ts";
+import { readTime } from "../../domain/time.ts";
+import { type Row, readTable } from "../files/csv.ts";
 import { decodeText, encodingOf } from "../files/encoding.ts";
 import type { Place, Spool } from "../files/spool.ts";
+import { inFile } from "../system/streams.ts";
 import type { System } from "../system/system.ts";
 import type { Rules } from "./rules.ts";
-import { type Found, inFile, moneyOf, type ShopOrder, shopOrder, timeOf } from "./shop-order.ts";
+import { type Found, moneyOf, type ShopOrder, shopOrder } from "./shop-order.ts";
 
 const REQUIRED = [
   ...["Name", "Email", "Financial Status", "Created at", "Currency", "Total"],
   ...["Lineitem quantity", "Lineitem name"],
 ];
-
-interface Row {
-  /** Text by column. Empty cells are left out. */
-  readonly cells: Readonly<Record<string, string>>;
-  readonly line: number;
-  /** Whether it has fewer cells than the header. */
-  readonly isCut: boolean;
-}
 
 /** The rows of an order in one file, in the spool. */
 interface Part {
@@ -35,23 +29,6 @@ interface Part {
 const at = ({ cells }: Pick<Row, "cells">, column: string) => cells[column] ?? "";
 
 const totalIn = (rows: readonly Row[]) => rows.find((row) => at(row, "Total") !== "");
-
-/** @throws {AppError} validation_failed if it is no export of orders, or the rest cannot be read */
-async function* readExport(text: AsyncGenerator<string>): AsyncGenerator<Row> {
-  let names: readonly string[] | null = null;
-  for await (const { cells, line } of readRows(text)) {
-    const all = cells.map((cell) => cell.trim());
-    if (names === null) {
-      const missing = REQUIRED.filter((name) => !all.includes(name)).join(", ");
-      if (missing !== "") failField("header", "required", `lacks the columns ${missing}`);
-      names = all;
-      continue;
-    }
-    const pairs = names.map((name, index) => [name, all[index] ?? ""] as const);
-    const filled = Object.fromEntries(pairs.filter(([, cell]) => cell !== ""));
-    yield { cells: filled, line, isCut: all.length < names.length };
-  }
-}
 
 /** What the rows of an order sell. */
 function itemLines(rows: readonly Row[], amountOf: ReturnType<typeof moneyOf>["amountOf"]) {
@@ -102,7 +79,7 @@ function convertRows(rows: readonly Row[], rules: Rules): ShopOrder {
     id: ROUNDED_NUMBER.test(text("Id")) ? "" : text("Id"),
     ...{ number: text("Name"), currency, modified: "", account: "", texts: textsOf(order) },
     status: text("Cancelled at") === "" ? status : "cancelled",
-    created: timeOf("Created at", text("Created at"), rules.time_zone),
+    created: readTime("Created at", text("Created at"), rules.time_zone),
     total: amountIn("Total"),
     refunded: amountIn("Refunded Amount"),
     lines: [...sold, ...more.filter(({ amount }) => amount !== 0)],
@@ -120,18 +97,18 @@ function convertRows(rows: readonly Row[], rules: Rules): ShopOrder {
  */
 function convert(parts: readonly Row[][], loose: readonly Row[], rules: Rules): ShopOrder {
   const candidates = parts.flatMap((rows) => (loose[0] ? [rows, [...rows, ...loose]] : [rows]));
-  let best: ShopOrder | null = null;
-  let failure: unknown = null;
-  for (const rows of candidates) {
+  const failures: unknown[] = [];
+  const orders = candidates.flatMap((rows) => {
     try {
-      const order = convertRows(rows, rules);
-      if (!order.record.items.some(({ sku }) => sku === "other")) return order;
-      best ??= order;
+      return [convertRows(rows, rules)];
     } catch (error) {
-      failure ??= error;
+      failures.push(error);
+      return [];
     }
-  }
-  if (best === null) throw failure;
+  });
+  const isWhole = ({ record }: ShopOrder) => record.items.every(({ sku }) => sku !== "other");
+  const best = orders.find(isWhole) ?? orders[0];
+  if (best === undefined) throw failures[0];
   return best;
 }
 
@@ -145,7 +122,7 @@ export async function* readShopify(
   const orders = new Map<string, Part[]>();
   for (const file of paths) {
     const text = decodeText(openInput(file), await encodingOf(openInput(file)));
-    for await (const row of inFile(file, readExport(text))) {
+    for await (const row of inFile(file, readTable(text, REQUIRED))) {
       const parts = orders.getOrInsert(at(row, "Name"), []);
       // A spreadsheet rounds ids, so that those of two shops are the same.
       const idColumn = ROUNDED_NUMBER.test(at(row, "Id")) ? "Created at" : "Id";

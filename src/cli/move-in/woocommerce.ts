@@ -1,10 +1,18 @@
 /** Orders of the REST API of WooCommerce. @see https://woocommerce.github.io/woocommerce-rest-api-docs/#order-properties */
+import { existsSync } from "node:fs";
 import { decodeHTMLStrict } from "entities/decode";
-import { failField } from "../../base/error.ts";
+import { fail, failField } from "../../base/error.ts";
+import { readSecretFile } from "../../base/secret.ts";
+import { publishNew } from "../../base/temporary-file.ts";
+import { readTime } from "../../domain/time.ts";
 import { readObjects } from "../files/json-objects.ts";
-import type { System } from "../system/system.ts";
+import { savePages } from "../files/saved-pages.ts";
+import { type Bounds, readUrl, SAFE, send } from "../system/request.ts";
+import { inFile } from "../system/streams.ts";
+import type { CommandSystem, System } from "../system/system.ts";
+import type { Report } from "./report.ts";
 import type { Rules } from "./rules.ts";
-import { type Found, inFile, moneyOf, type ShopOrder, shopOrder, timeOf } from "./shop-order.ts";
+import { type Found, moneyOf, type ShopOrder, shopOrder } from "./shop-order.ts";
 
 /** Of an object or an array that others have written: any value is possible. */
 type Members = Readonly<Record<string, unknown>>;
@@ -68,7 +76,7 @@ function convert(order: Members | null, rules: Rules): ShopOrder | null {
   const isCompleted = text("date_completed_gmt") + text("date_completed") !== "";
   return shopOrder(rules, {
     ...{ id, number: text("number") || id, currency, taxes: 0, texts: textsOf(order) },
-    created: timeOf("date_created", utc || local, utc === "" ? rules.time_zone : "UTC"),
+    created: readTime("date_created", utc || local, utc === "" ? rules.time_zone : "UTC"),
     modified: text("date_modified_gmt") || text("date_modified"),
     status: status === "refunded" && isCompleted ? "completed" : status,
     total: amountIn(order, "total"),
@@ -99,4 +107,39 @@ export async function* readWooCommerce(
       yield { place, original: order ?? text, convert: () => convert(order, rules) };
     }
   }
+}
+
+const bounds: Bounds = {
+  timeoutMs: 120_000,
+  maxBytes: 64 * 2 ** 20,
+  final: [301, 302, 307, 308, 400, 401, 403, 404],
+};
+
+export type SaveOptions = Partial<Readonly<Record<"keyFile" | "save", string>>>;
+
+/** @returns the path of the file with all orders. @throws {AppError} usage; operator if a page cannot be read */
+export async function saveOrders(
+  source: string,
+  { keyFile, save }: SaveOptions,
+  system: CommandSystem,
+  { progress }: Report,
+): Promise<string> {
+  const shop = readUrl("source", source, SAFE, ", or http://… on this machine");
+  if (keyFile === undefined || save === undefined)
+    return fail("usage", "A shop needs --key-file and --save");
+  const expected = "two lines, the key ck_… and the secret cs_…";
+  const key = readSecretFile("--key-file", keyFile, /^ck_\w+\r?\ncs_\w+$/, expected);
+  const complete = "it exists, and is complete. Use it as a source, or another name";
+  if (existsSync(save)) fail("operator", `Cannot write ${save}: ${complete}`);
+  const init = { headers: { authorization: `Basic ${btoa(key.replace(/\r?\n/, ":"))}` } };
+  const list = `${shop.href.replace(/\/*$/, "")}/wp-json/wc/v3/orders?orderby=id&order=asc`;
+  const readPage = (offset: number, size: number) => {
+    const url = new URL(`${list}&per_page=${size}&offset=${offset}`);
+    return send("read the orders", url, init, bounds, system);
+  };
+  // Of this shop: another one would be continued after its last id.
+  const path = `${save}.${shop.hostname}.partial`;
+  await savePages(path, readPage, system, (count) => progress("Saved", count - (count % 500)));
+  publishNew(path, save);
+  return save;
 }

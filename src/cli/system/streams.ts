@@ -1,7 +1,7 @@
 import * as fs from "node:fs";
 import { dirname, resolve } from "node:path";
 import { databaseFiles } from "../../base/database-url.ts";
-import { fail, fileProblem, systemCode } from "../../base/error.ts";
+import { fail, fileProblem, problemOf, systemCode } from "../../base/error.ts";
 import { claimTemporary, fsyncPath, publishNew } from "../../base/temporary-file.ts";
 import { resolveLinks } from "../../base/trusted-path.ts";
 import type { OutputStream } from "./system.ts";
@@ -17,6 +17,18 @@ export function withFileErrors<Result>(verb: "read" | "write", name: string, wor
     const problem = fileProblem(error);
     if (problem === null) throw error;
     return fail("operator", `Cannot ${verb} ${name}: ${problem}`);
+  }
+}
+
+/** @throws {AppError} operator, which names the file, instead of validation_failed */
+export async function* inFile<Part>(
+  path: string,
+  parts: AsyncIterable<Part>,
+): AsyncGenerator<Part> {
+  try {
+    yield* parts;
+  } catch (error) {
+    fail("operator", `Cannot read ${path}: ${problemOf(error)}`);
   }
 }
 

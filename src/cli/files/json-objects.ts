@@ -5,11 +5,13 @@ import { decodeText } from "./encoding.ts";
 /** In characters. */
 const MAX_OBJECT = 4 * 2 ** 20;
 
-/** The text of an object, or of what should be one. */
+/** An object, or what should be one. */
 export interface ObjectText {
   /** On which it begins, from 1. */
   readonly line: number;
   readonly text: string;
+  /** `null` if the text is no JSON. */
+  readonly value: unknown;
 }
 
 /** @returns where the first object ends; 0 if it goes on in the next chunk */
@@ -24,6 +26,15 @@ function endOfObject(text: string): number {
   return 0;
 }
 
+/** @returns `null` if the text is no JSON */
+export function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
 /** Blank lines are skipped. @throws {AppError} validation_failed if it is not UTF-8, or an object is too large */
 export async function* readObjects(input: AsyncIterable<Uint8Array>): AsyncGenerator<ObjectText> {
   let [text, line] = ["", 1];
@@ -35,7 +46,8 @@ export async function* readObjects(input: AsyncIterable<Uint8Array>): AsyncGener
     const start = taken.search(/[^\s,[]|$/);
     const first = line + linesIn(taken.slice(0, start));
     line += linesIn(taken);
-    return { line: first, text: taken.slice(start).trim() };
+    const object = taken.slice(start).trim();
+    return { line: first, text: object, value: parse(object) };
   }
   for await (const chunk of decodeText(input)) {
     text += chunk;

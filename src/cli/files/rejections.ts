@@ -1,9 +1,5 @@
-import { mkdirSync } from "node:fs";
-import { join } from "node:path";
 import { formatNumber } from "../../base/count-text.ts";
 import { escapeInvisible } from "../../base/readable-text.ts";
-import { withFileErrors } from "../system/streams.ts";
-import type { CommandSystem, OutputStream } from "../system/system.ts";
 
 /** Reasons that are listed. Others are only counted. */
 const MAX_LISTED = 20;
@@ -33,28 +29,5 @@ export function createRejections() {
       if (unlisted > 0) lines.push(`… and ${formatNumber(unlisted)} more`);
       return lines.map((line) => `${escapeInvisible(line)}\n`).join("");
     },
-  };
-}
-
-/**
- * A file of NDJSON in this directory, which has the time in its name, and is made with its first record.
- * @param directory if it is `undefined`, there is no file
- */
-export function createRejectsFile(directory: string | undefined, system: CommandSystem) {
-  let file: OutputStream | null = null;
-  if (directory !== undefined)
-    withFileErrors("write", directory, () =>
-      mkdirSync(directory, { recursive: true, mode: 0o700 }),
-    );
-  return {
-    add(record: object): void {
-      if (directory === undefined) return;
-      const time = system.now().toISOString().replaceAll(/\W/g, "");
-      const path = join(directory, `rejected-${time}.ndjson`);
-      file ??= system.openOutput(path, false, system.config.databaseUrl);
-      file.write(`${JSON.stringify(record)}\n`);
-    },
-    finish: () => file?.finish(),
-    [Symbol.dispose]: () => file?.[Symbol.dispose](),
   };
 }

@@ -5,7 +5,7 @@ import { fsyncPath } from "../../base/temporary-file.ts";
 import { createRetries } from "../system/request.ts";
 import { inFile, withFileErrors } from "../system/streams.ts";
 import type { CommandSystem } from "../system/system.ts";
-import { readObjects } from "./json-objects.ts";
+import { parse, readObjects } from "./json-objects.ts";
 
 /** A page that is too much for the server is halved. */
 const [MAX_PAGE, MIN_PAGE] = [100, 10];
@@ -18,10 +18,7 @@ type Row = Readonly<Record<string, unknown>> & { readonly id: number };
 
 /** @throws {AppError} unavailable; operator if the ids do not ascend */
 function parsePage(text: string): readonly Row[] {
-  let page: unknown = null;
-  try {
-    page = JSON.parse(text);
-  } catch {}
+  const page = parse(text);
   if (!Array.isArray(page) || !page.every((row) => Number.isSafeInteger(row?.id)))
     return fail("unavailable", "Cannot read the orders: the response is no page of them");
   if (page.some(({ id }, at) => id <= page[at - 1]?.id))
@@ -39,9 +36,9 @@ async function resume(path: string, { openInput }: CommandSystem) {
     size += chunk.length;
   }
   truncateSync(path, end);
-  for await (const { text } of inFile(path, readObjects(openInput(path)))) {
+  for await (const { value } of inFile(path, readObjects(openInput(path)))) {
     saved.count += 1;
-    saved.last = JSON.parse(text).id;
+    saved.last = (value as Row).id;
   }
   return saved;
 }

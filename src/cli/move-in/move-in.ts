@@ -2,11 +2,11 @@
 import { statSync } from "node:fs";
 import { formatNumber } from "../../base/count-text.ts";
 import { fail } from "../../base/error.ts";
+import { createReport } from "../files/report.ts";
 import { openSpool } from "../files/spool.ts";
 import { type CommandSystem, withStore } from "../system/system.ts";
 import { bring } from "./bring.ts";
 import { findHere, readAll } from "./orders.ts";
-import { createReport } from "./report.ts";
 import { readRules, type ShopName } from "./rules.ts";
 import { readShopify } from "./shopify.ts";
 import { readWooCommerce, type SaveOptions, saveOrders } from "./woocommerce.ts";

@@ -5,8 +5,8 @@ import { createOrderParser } from "../../domain/import-rules.ts";
 import type { Order } from "../../domain/order.ts";
 import { ALWAYS_FITTING, type Page } from "../../domain/page.ts";
 import type { Store } from "../../domain/store.ts";
+import type { FilePlace, Report } from "../files/report.ts";
 import type { Place, Spool } from "../files/spool.ts";
-import type { Report } from "./report.ts";
 import type { Rules } from "./rules.ts";
 import type { Found, ShopOrder, ShopRecord } from "./shop-order.ts";
 
@@ -22,7 +22,7 @@ export interface Move {
 export interface Entry
   extends Omit<ShopOrder, "record">,
     Pick<ShopRecord, "reference" | "created_at"> {
-  readonly place: Found["place"];
+  readonly place: FilePlace;
   readonly record: Place;
   /** The user of the order that is here, before this run; `null` if there is none. */
   here: number | null;

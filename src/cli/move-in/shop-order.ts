@@ -5,41 +5,28 @@ import { cut } from "../../base/readable-text.ts";
 import { formatAmount, minorUnits } from "../../domain/currency.ts";
 import { ROUNDED_NUMBER } from "../../domain/import-rules.ts";
 import { MAX_METADATA_KEYS } from "../../domain/metadata.ts";
-import type { Order } from "../../domain/order.ts";
 import { itemsOf, type Line } from "../../domain/order-lines.ts";
+import type { FilePlace } from "../files/report.ts";
 import type { Rules } from "./rules.ts";
 
+/** The person is `account 55`, `email a@b.cd`, `phone 49301234` or, of somebody who says nothing, `order 727`. */
+export type ShopOrder = ReturnType<typeof shopOrder>;
 /** The total is what the shop says: the items add up to it. */
-export type ShopRecord = Pick<
-  Order,
-  "currency" | "items" | "total" | "refunded" | "status" | "metadata" | "created_at"
-> & { readonly reference: string };
-
-export interface ShopOrder {
-  /** That of the shop; empty if a spreadsheet has rounded it. */
-  readonly id: string;
-  /** The file that has the newest one decides; empty if the shop does not say. */
-  readonly modified: string;
-  /** Two orders of one have one user: `account 55`, `email a@b.cd`, `phone 49301234`, or for somebody who says nothing, `order 727`. */
-  readonly person: string;
-  readonly email: string;
-  readonly name: string;
-  /** Whether a rule maps the buyer to another person, whose own email and name count. */
-  readonly isSame: boolean;
-  readonly record: ShopRecord;
-}
+export type ShopRecord = ShopOrder["record"];
 
 /** An order in a file. */
 export interface Found {
-  /** The line is that on which it begins, from 1, and the number what the shop calls it. */
-  readonly place: { readonly file: string; readonly line: number; readonly number: string };
+  readonly place: FilePlace;
   /** As it is in the file, for the file of rejected orders. */
   readonly original: unknown;
   /** @returns `null` for what is no order. @throws {AppError} validation_failed */
   convert(): ShopOrder | null;
 }
 
-/** What a shop says. The taxes are those that no line has. The texts become metadata, if they are not empty. */
+/**
+ * What a shop says. The id is empty if a spreadsheet has rounded it, and the time of the last change if the shop does not
+ * tell it. The taxes are those that no line has. The texts become metadata, if they are not empty.
+ */
 interface Given
   extends Record<"id" | "number" | "modified" | "created" | "status" | "currency", string>,
     Record<"account" | "email" | "phone" | "name", string>,
@@ -69,6 +56,7 @@ function buyerOf(given: Given, { same }: Rules) {
   // Not what people type who have none.
   const isPhone = /^(?!(\d)\1*$)\d{7,15}$/.test(digits);
   const other = same[account] ?? same[email && emailKey(email)];
+  // The own email and name of the person to whom a rule maps the buyer count.
   const buyer = { email, name, isSame: other !== undefined };
   if (other?.includes("@")) return { ...buyer, person: `email ${emailKey(other)}`, email: other };
   if (other || account) return { ...buyer, person: `account ${other ?? account}` };
@@ -77,7 +65,7 @@ function buyerOf(given: Given, { same }: Rules) {
 }
 
 /** A refund above the total is a loss of the shop, which no order can have. @throws {AppError} validation_failed */
-export function shopOrder(rules: Rules, given: Given): ShopOrder {
+export function shopOrder(rules: Rules, given: Given) {
   const { id, modified, total, currency, texts, status: name } = given;
   const refunded = Math.min(given.refunded, total);
   const above = given.refunded > total ? formatAmount(given.refunded - total, currency) : "";

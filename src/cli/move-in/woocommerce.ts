@@ -2,42 +2,22 @@
 import { existsSync } from "node:fs";
 import { decodeHTMLStrict } from "entities/decode";
 import { fail, failField } from "../../base/error.ts";
+import { isMembers, listIn, type Members, membersIn } from "../../base/members.ts";
 import { readSecretFile } from "../../base/secret.ts";
 import { publishNew } from "../../base/temporary-file.ts";
 import { readTime } from "../../domain/time.ts";
 import { readObjects } from "../files/json-objects.ts";
+import type { Report } from "../files/report.ts";
 import { savePages } from "../files/saved-pages.ts";
 import { type Bounds, readUrl, SAFE, send } from "../system/request.ts";
 import { inFile } from "../system/streams.ts";
 import type { CommandSystem, System } from "../system/system.ts";
-import type { Report } from "./report.ts";
 import type { Rules } from "./rules.ts";
 import { type Found, moneyOf, type ShopOrder, shopOrder } from "./shop-order.ts";
-
-/** Of an object or an array that others have written: any value is possible. */
-type Members = Readonly<Record<string, unknown>>;
-
-const isMembers = (value: unknown): value is Members => typeof value === "object" && value !== null;
-
-const membersIn = (members: Members, name: string): Members =>
-  isMembers(members[name]) ? members[name] : {};
-
-const listIn = (members: Members, name: string): readonly Members[] =>
-  Object.values(membersIn(members, name)).filter(isMembers);
 
 function textIn(members: Members, name: string): string {
   const { [name]: value } = members;
   return /string|number/.test(typeof value) ? decodeHTMLStrict(`${value}`).trim() : "";
-}
-
-/** @returns `null` if the text is no object */
-export function parseOrder(text: string): Members | null {
-  try {
-    const value: unknown = JSON.parse(text);
-    return isMembers(value) ? value : null;
-  } catch {
-    return null;
-  }
 }
 
 function* textsOf(order: Members): Generator<readonly [string, string]> {
@@ -100,8 +80,8 @@ export async function* readWooCommerce(
   rules: Rules,
 ): AsyncGenerator<Found> {
   for (const file of paths) {
-    for await (const { line, text } of inFile(file, readObjects(openInput(file)))) {
-      const order = parseOrder(text);
+    for await (const { line, text, value } of inFile(file, readObjects(openInput(file)))) {
+      const order = isMembers(value) ? value : null;
       const number = textIn(order ?? {}, "number") || textIn(order ?? {}, "id");
       const place = { file, line, number };
       yield { place, original: order ?? text, convert: () => convert(order, rules) };

@@ -28,7 +28,7 @@ function groupByPerson(entries: readonly Entry[], { prefix }: Rules): Map<string
   const ownLast = entries.toSorted((one, other) => Number(other.isSame) - Number(one.isSame));
   const byKey = Map.groupBy(ownLast, ({ person }) => person);
   const people = [...byKey].map(([key, entries]) => {
-    const [, account] = /^account (.+)/.exec(key) ?? [];
+    const [, account] = /^customer (.+)/.exec(key) ?? [];
     const reference = account === undefined ? null : prefix + account;
     const last = (field: "email" | "name") => entries.findLast((it) => it[field])?.[field] ?? "";
     return { key, reference, entries, email: last("email"), name: last("name"), user: null };
@@ -38,10 +38,9 @@ function groupByPerson(entries: readonly Entry[], { prefix }: Rules): Map<string
 
 /** Other numbers have other ones. */
 function placeholderOf({ key, reference }: Person, { prefix }: Rules): string {
-  const [kind, id] = key.split(/ (.*)/);
-  const names: Readonly<Record<string, string>> = { account: "customer", order: "guest" };
+  const [kind = "", id] = key.split(/ (.*)/);
   const own = kind === "phone" ? `${id}` : (reference ?? `${prefix}${id}`);
-  return placeholderEmail(names[`${kind}`] ?? "phone", own);
+  return placeholderEmail(kind, own);
 }
 
 /**

@@ -9,7 +9,7 @@ import { itemsOf, type Line } from "../../domain/order-lines.ts";
 import type { FilePlace } from "../files/report.ts";
 import type { Rules } from "./rules.ts";
 
-/** The person is `account 55`, `email a@b.cd`, `phone 49301234` or, of somebody who says nothing, `order 727`. */
+/** The person is `customer 55`, `email a@b.cd`, `phone 49301234` or, of somebody who says nothing, `guest 727`. */
 export type ShopOrder = ReturnType<typeof shopOrder>;
 /** The total is what the shop says: the items add up to it. */
 export type ShopRecord = ShopOrder["record"];
@@ -59,9 +59,9 @@ function buyerOf(given: Given, { same }: Rules) {
   // The own email and name of the person to whom a rule maps the buyer count.
   const buyer = { email, name, isSame: other !== undefined };
   if (other?.includes("@")) return { ...buyer, person: `email ${emailKey(other)}`, email: other };
-  if (other || account) return { ...buyer, person: `account ${other ?? account}` };
+  if (other || account) return { ...buyer, person: `customer ${other ?? account}` };
   if (email !== "") return { ...buyer, person: `email ${emailKey(email)}` };
-  return { ...buyer, person: isPhone ? `phone ${digits}` : `order ${number}` };
+  return { ...buyer, person: isPhone ? `phone ${digits}` : `guest ${number}` };
 }
 
 /** A refund above the total is a loss of the shop, which no order can have. @throws {AppError} validation_failed */

@@ -20,15 +20,6 @@ function textIn(members: Members, name: string): string {
   return /string|number/.test(typeof value) ? decodeHTMLStrict(`${value}`).trim() : "";
 }
 
-function* textsOf(order: Members): Generator<readonly [string, string]> {
-  for (const name of ["customer_note", "payment_method", "transaction_id"])
-    yield [name, textIn(order, name)];
-  for (const address of ["billing", "shipping"]) {
-    const members = membersIn(order, address);
-    for (const name of Object.keys(members)) yield [`${address}_${name}`, textIn(members, name)];
-  }
-}
-
 /** @throws {AppError} validation_failed */
 function convert(order: Members | null, rules: Rules): ShopOrder | null {
   const text = (name: string) => textIn(order ?? {}, name);
@@ -53,9 +44,11 @@ function convert(order: Members | null, rules: Rules): ShopOrder | null {
   const nameIn = (address: Members) =>
     `${textIn(address, "first_name")} ${textIn(address, "last_name")}`.trim();
   const [utc, local] = [text("date_created_gmt"), text("date_created")];
+  const textsOf = (members: Members, names: readonly string[], prefix = "") =>
+    names.map((name) => [prefix + name, textIn(members, name)] as const);
   const isCompleted = text("date_completed_gmt") + text("date_completed") !== "";
   return shopOrder(rules, {
-    ...{ id, number: text("number") || id, currency, taxes: 0, texts: textsOf(order) },
+    ...{ id, number: text("number") || id, currency, taxes: 0 },
     created: readTime("date_created", utc || local, utc === "" ? rules.time_zone : "UTC"),
     modified: text("date_modified_gmt") || text("date_modified"),
     status: status === "refunded" && isCompleted ? "completed" : status,
@@ -65,6 +58,11 @@ function convert(order: Members | null, rules: Rules): ShopOrder | null {
       ...linesOf("line_items", "name", ""),
       ...linesOf("shipping_lines", "method_title", "shipping"),
       ...linesOf("fee_lines", "name", "fee"),
+    ],
+    texts: [
+      ...textsOf(order, ["customer_note", "payment_method", "transaction_id"]),
+      ...textsOf(billing, Object.keys(billing), "billing_"),
+      ...textsOf(shipping, Object.keys(shipping), "shipping_"),
     ],
     account: text("customer_id").replace(/^0$/, ""),
     email: textIn(billing, "email"),

@@ -2,6 +2,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { formatNumber } from "../../base/count-text.ts";
+import { fail } from "../../base/error.ts";
 import { withFileErrors } from "../system/streams.ts";
 import type { CommandSystem, OutputStream } from "../system/system.ts";
 import { createRejections } from "./rejections.ts";
@@ -44,9 +45,17 @@ export function createReport(system: CommandSystem, directory: string | undefine
       if (!system.stdoutIsTerminal || (count % 500 !== 0 && !isEnd)) return;
       system.stderr(`\r${verb} ${formatNumber(count)} orders\u001b[K${isEnd ? "\n" : ""}`);
     },
-    finish(): void {
+    /** @param did with what the summary begins. @throws {AppError} operator if orders are rejected or differ */
+    finish(did: string, different: number): void {
       system.stderr(rejections.text());
       rejects?.finish();
+      const names = ["updated", "unchanged", "erased", "rejected", "ignored"] as const;
+      const others = names.map((name) => `${formatNumber(counts[name])} ${name}`).join(", ");
+      const [orders, users] = [counts.created, counts.users].map(formatNumber);
+      const summary = `${did} ${orders} orders (${others}) and ${users} users`;
+      const differ = different === 0 ? "" : `; ${formatNumber(different)} orders differ`;
+      if (different + counts.rejected > 0) fail("operator", summary + differ);
+      system.stderr(`${summary}\n`);
     },
     [Symbol.dispose]: () => rejects?.[Symbol.dispose](),
   };

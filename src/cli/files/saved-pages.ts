@@ -1,7 +1,7 @@
 /** Saves a list of another server as NDJSON, page by page. An interrupted run goes on where it ended. */
-import { appendFileSync, truncateSync } from "node:fs";
+import { appendFileSync, existsSync, truncateSync } from "node:fs";
 import { AppError, fail } from "../../base/error.ts";
-import { fsyncPath } from "../../base/temporary-file.ts";
+import { fsyncPath, publishNew } from "../../base/temporary-file.ts";
 import { createRetries } from "../system/request.ts";
 import { inFile, withFileErrors } from "../system/streams.ts";
 import type { CommandSystem } from "../system/system.ts";
@@ -45,16 +45,21 @@ async function resume(path: string, { openInput }: CommandSystem) {
 
 /**
  * A page begins with the last record of the page before: if records are deleted meanwhile, the offset goes back until it does.
- * @param path of a file that is complete when this ends
+ * @param save a new file, which gets its name when it is complete
+ * @param server is part of the name until then: the list of another one would go on after the last id of this one
  * @param send returns the JSON of a page, of which the ids ascend
  * @throws {AppError} operator if a page cannot be read
  */
 export async function savePages(
-  path: string,
+  save: string,
+  server: string,
   send: (offset: number, size: number) => Promise<string>,
   system: CommandSystem,
   onSaved: (count: number) => void,
 ): Promise<void> {
+  const complete = "it exists, and is complete. Use it as a source, or another name";
+  if (existsSync(save)) fail("operator", `Cannot write ${save}: ${complete}`);
+  const path = `${save}.${server}.partial`;
   const retries = createRetries(system);
   const append = (rows: readonly Row[]) => {
     const text = rows.map((row) => `${JSON.stringify(row)}\n`).join("");
@@ -100,4 +105,5 @@ export async function savePages(
     onSaved(count);
   }
   fsyncPath(path);
+  publishNew(path, save);
 }

@@ -7,11 +7,12 @@ import { ROUNDED_NUMBER } from "../../domain/import-rules.ts";
 import { readTime } from "../../domain/time.ts";
 import { type Row, readTable } from "../files/csv.ts";
 import { decodeText, encodingOf } from "../files/encoding.ts";
-import type { Place, Spool } from "../files/spool.ts";
+import type { Place } from "../files/spool.ts";
 import { inFile } from "../system/streams.ts";
 import type { System } from "../system/system.ts";
+import type { Move } from "./orders.ts";
 import type { Rules } from "./rules.ts";
-import { type Found, moneyOf, type ShopOrder, shopOrder } from "./shop-order.ts";
+import { moneyOf, type ShopOrder, shopOrder } from "./shop-order.ts";
 
 const REQUIRED = [
   ...["Name", "Email", "Financial Status", "Created at", "Currency", "Total"],
@@ -113,15 +114,11 @@ function convert(parts: readonly Row[][], loose: readonly Row[], rules: Rules): 
 }
 
 /** @throws {AppError} operator if a file cannot be read further */
-export async function* readShopify(
-  paths: readonly string[],
-  { openInput }: System,
-  rules: Rules,
-  spool: Spool,
-): AsyncGenerator<Found> {
+export async function* readShopify(paths: readonly string[], system: System, move: Move) {
+  const { rules, spool } = move;
   const orders = new Map<string, Part[]>();
   for (const file of paths) {
-    const text = decodeText(openInput(file), await encodingOf(openInput(file)));
+    const text = decodeText(system.openInput(file), await encodingOf(system.openInput(file)));
     for await (const row of inFile(file, readTable(text, REQUIRED))) {
       const parts = orders.getOrInsert(at(row, "Name"), []);
       // A spreadsheet rounds ids, so that those of two shops are the same.

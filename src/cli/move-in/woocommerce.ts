@@ -1,10 +1,8 @@
 /** Orders of the REST API of WooCommerce. @see https://woocommerce.github.io/woocommerce-rest-api-docs/#order-properties */
-import { existsSync } from "node:fs";
 import { decodeHTMLStrict } from "entities/decode";
 import { fail, failField } from "../../base/error.ts";
 import { isMembers, listIn, type Members, membersIn } from "../../base/members.ts";
 import { readSecretFile } from "../../base/secret.ts";
-import { publishNew } from "../../base/temporary-file.ts";
 import { readTime } from "../../domain/time.ts";
 import { readObjects } from "../files/json-objects.ts";
 import type { Report } from "../files/report.ts";
@@ -12,8 +10,9 @@ import { savePages } from "../files/saved-pages.ts";
 import { type Bounds, readUrl, SAFE, send } from "../system/request.ts";
 import { inFile } from "../system/streams.ts";
 import type { CommandSystem, System } from "../system/system.ts";
+import type { Move } from "./orders.ts";
 import type { Rules } from "./rules.ts";
-import { type Found, moneyOf, type ShopOrder, shopOrder } from "./shop-order.ts";
+import { moneyOf, type ShopOrder, shopOrder } from "./shop-order.ts";
 
 function textIn(members: Members, name: string): string {
   const { [name]: value } = members;
@@ -72,13 +71,9 @@ function convert(order: Members | null, rules: Rules): ShopOrder | null {
 }
 
 /** @param paths of NDJSON, or of JSON arrays. @throws {AppError} operator if a file cannot be read further */
-export async function* readWooCommerce(
-  paths: readonly string[],
-  { openInput }: System,
-  rules: Rules,
-): AsyncGenerator<Found> {
+export async function* readWooCommerce(paths: readonly string[], system: System, { rules }: Move) {
   for (const file of paths) {
-    for await (const { line, text, value } of inFile(file, readObjects(openInput(file)))) {
+    for await (const { line, text, value } of inFile(file, readObjects(system.openInput(file)))) {
       const order = isMembers(value) ? value : null;
       const number = textIn(order ?? {}, "number") || textIn(order ?? {}, "id");
       const place = { file, line, number };
@@ -100,24 +95,20 @@ export async function saveOrders(
   source: string,
   { keyFile, save }: SaveOptions,
   system: CommandSystem,
-  { progress }: Report,
+  report: Report,
 ): Promise<string> {
   const shop = readUrl("source", source, SAFE, ", or http://… on this machine");
   if (keyFile === undefined || save === undefined)
     return fail("usage", "A shop needs --key-file and --save");
   const expected = "two lines, the key ck_… and the secret cs_…";
   const key = readSecretFile("--key-file", keyFile, /^ck_\w+\r?\ncs_\w+$/, expected);
-  const complete = "it exists, and is complete. Use it as a source, or another name";
-  if (existsSync(save)) fail("operator", `Cannot write ${save}: ${complete}`);
   const init = { headers: { authorization: `Basic ${btoa(key.replace(/\r?\n/, ":"))}` } };
   const list = `${shop.href.replace(/\/*$/, "")}/wp-json/wc/v3/orders?orderby=id&order=asc`;
   const readPage = (offset: number, size: number) => {
     const url = new URL(`${list}&per_page=${size}&offset=${offset}`);
     return send("read the orders", url, init, bounds, system);
   };
-  // Of this shop: another one would be continued after its last id.
-  const path = `${save}.${shop.hostname}.partial`;
-  await savePages(path, readPage, system, (count) => progress("Saved", count - (count % 500)));
-  publishNew(path, save);
+  const onSaved = (count: number) => report.progress("Saved", count - (count % 500));
+  await savePages(save, shop.hostname, readPage, system, onSaved);
   return save;
 }

@@ -129,6 +129,7 @@ function explain(problems: Readonly<Record<string, string>>) {
 export const fileProblem = explain({
   ENOENT: "no such file or directory",
   EACCES: "permission denied",
+  EEXIST: "a file has this name",
   EISDIR: "it is a directory",
   ELOOP: "there are too many symbolic links",
   ENOTDIR: "a part of the path is not a directory",

@@ -110,7 +110,8 @@ test("deliver waits up to five minutes, or up to an hour if it is asked to, and 
   const later = [8, 16, 32, 64, 128, 256, ...Array(7).fill(300)];
   expect(world.clock.pauses).toEqual([7, 63, 3600, ...later]);
   const line = "Cannot deliver change 1: status 503; trying again; --skip 1 steps over it\n";
-  expect([code, stderr]).toEqual([0, `${line}${line}Continued after 16 failures\n`]);
+  const wait = "Waiting for 3,600 seconds, as the server asks\n";
+  expect([code, stderr]).toEqual([0, `${line}${wait}${line}Continued after 16 failures\n`]);
 });
 
 test("deliver needs its position, creates it with --start, and is the only process that uses it", async () => {

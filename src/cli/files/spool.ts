@@ -11,6 +11,9 @@ export interface Place {
   readonly length: number;
 }
 
+/** Of values between two collections of garbage. */
+const MIN_BYTES = 4 * 2 ** 20;
+
 export type Spool = ReturnType<typeof openSpool>;
 
 /**
@@ -24,18 +27,27 @@ export function openSpool({ config, environment }: CommandSystem) {
   const path = claimTemporary(join(directory, "spool"));
   const descriptor = withFileErrors("write", path, () => openSync(path, "wx+", 0o600));
   rmSync(path);
-  let end = 0;
+  let [end, passed] = [0, 0];
+  /** Otherwise the heap grows to several times of what is in it. With a larger file, a collection takes longer. */
+  function count(bytes: number): void {
+    passed += bytes;
+    if (passed < Math.max(MIN_BYTES, end / 8)) return;
+    passed = 0;
+    Bun.gc(true);
+  }
   return {
     add(value: unknown): Place {
       const bytes = Buffer.from(JSON.stringify(value));
       withFileErrors("write", path, () => appendFileSync(descriptor, bytes));
       const place = { at: end, length: bytes.length };
       end += bytes.length;
+      count(bytes.length);
       return place;
     },
     read<Value>({ at, length }: Place): Value {
       const bytes = Buffer.allocUnsafe(length);
       readSync(descriptor, bytes, 0, length, at);
+      count(length);
       return JSON.parse(bytes.toString());
     },
     [Symbol.dispose]: () => closeSync(descriptor),

@@ -77,7 +77,10 @@ export function createRetries({ clock, stderr }: CommandSystem, stop?: AbortSign
       const askedMs = Number(after) * 1000 || Date.parse(after) - clock.nowMs() || 0;
       const growingMs = Math.min(PAUSE_MS * 2 ** failures, MAX_PAUSE_MS);
       failures += 1;
-      await clock.sleep(Math.max(growingMs, Math.min(askedMs, HOUR_MS)), stop);
+      const pauseMs = Math.max(growingMs, Math.min(askedMs, HOUR_MS));
+      if (pauseMs > MAX_PAUSE_MS)
+        stderr(`Waiting for ${formatCount(pauseMs / 1000, "second")}, as the server asks\n`);
+      await clock.sleep(pauseMs, stop);
     },
   };
 }

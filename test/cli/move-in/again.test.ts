@@ -5,7 +5,16 @@ import type { Store } from "../../../src/domain/store.ts";
 import { patchUser, type UserPatch } from "../../../src/domain/user.ts";
 import { withStore } from "../../support/open-store.ts";
 import { type Harness, makeHarness, openWith } from "../harness.ts";
-import { type Fields, moveIn, ndjson, recordsOf, rulesFile, wooLine, wooOrder } from "./shops.ts";
+import {
+  type Fields,
+  failure,
+  moveIn,
+  ndjson,
+  recordsOf,
+  rulesFile,
+  wooLine,
+  wooOrder,
+} from "./shops.ts";
 
 /** @returns a move of these orders, with its differences and its last line */
 function shopOf(world: Harness) {
@@ -41,6 +50,7 @@ const turned = { ...two, line_items: lines.toReversed() };
 const completed = { status: "completed", refunds: [{ total: "-2.00" }] };
 const later = { date_created_gmt: "2026-01-03T10:00:00" };
 const shipped = { status: "shipped" } as const;
+const delivered = { status: "delivered" } as const;
 const refund = "1: 0.00 EUR refunded in the shop, 3.00 EUR refunded here";
 const noNote = { metadata: expect.not.objectContaining(ring) };
 
@@ -54,6 +64,7 @@ const changes: readonly (readonly [string, Fields, Fields, OrderPatch | null, Fi
     ["another time", {}, later, null, ""],
     ["a status that is further here", {}, ring, shipped, "1: paid in the shop, shipped here"],
     ["a status that both have changed", {}, completed, shipped, { status: "delivered" }],
+    ["a refund of what is delivered here", {}, { status: "refunded" }, delivered, delivered],
     ["a refund here", {}, ring, { refunded: 300 }, refund],
     ["a cancellation here", {}, ring, { status: "canceled" }, "1: paid in the shop, canceled here"],
     ["metadata here", {}, ring, { metadata: { vip: "yes" } }, {}],
@@ -100,6 +111,17 @@ test("move-in makes a new order of one that was canceled and revived, of which o
   const would = expect.stringContaining("Would move in 0 orders (0 updated, 1 unchanged");
   expect(await run([revived], "--dry-run")).toMatchObject({ code: 0, stderr: would });
   expect((await recordsOf(world)).orders).toEqual(orders);
+});
+
+test("move-in stops at an order whose number has changed in the shop, until it has that number here", async () => {
+  using world = makeHarness();
+  const run = shopOf(world);
+  await run([wooOrder(1)]);
+  const renumbered = [wooOrder(1, { number: "WC-1" })];
+  const numbers = failure("has the numbers 1, as order 1 here, and WC-1");
+  expect(await run(renumbered)).toMatchObject(numbers);
+  await editOrder(world, 1, { reference: "WC-1" });
+  expect(await run(renumbered)).toEqual(agreed(0, 1));
 });
 
 test("move-in completes a run that ended between the old order and the new one", async () => {

@@ -4,7 +4,7 @@ import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { systemClock } from "../../../src/base/clock.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { runHere } from "../../support/run-here.ts";
-import { type Fields, failure, wooOrder } from "./shops.ts";
+import { type Fields, failure, ndjson, wooOrder } from "./shops.ts";
 
 const all = Array.from({ length: 7 }, (_, at) => wooOrder(2 * at + 1));
 const authorization = `Basic ${btoa("ck_a1:cs_b2")}`;
@@ -77,9 +77,20 @@ test("move-in skips no order when others are deleted or come back meanwhile", as
   expect(shop.saved()).toEqual(ids);
 });
 
-test("move-in ends when the shop returns the same page for every offset", async () => {
-  await using shop = openShop(({ orders }) => Response.json(orders.slice(0, 3)));
-  expect(await shop.run()).toMatchObject(failure("returns the same ones for every offset"));
+test.each([
+  ["returns the same page for every offset", all, "returns the same ones for every offset"],
+  ["ignores the order by id", all.toReversed(), "does not return them by id"],
+])("move-in ends when the shop %s", async (_, orders, problem) => {
+  await using shop = openShop(() => Response.json(orders.slice(0, 3)));
+  expect(await shop.run()).toMatchObject(failure(problem));
+});
+
+test("move-in does not continue the file of another shop", async () => {
+  await using shop = openShop();
+  const other = `${shop.save}.shop.example.com.partial`;
+  writeFileSync(other, ndjson([wooOrder(6)]));
+  expect((await shop.run()).code).toBe(0);
+  expect([shop.saved(), existsSync(other)]).toEqual([ids, true]);
 });
 
 test("move-in repeats what fails with longer pauses and smaller pages, and continues later where it was interrupted", async () => {

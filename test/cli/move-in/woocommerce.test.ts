@@ -222,6 +222,16 @@ test("move-in stops when the orders of two shops have equal ids, and names a fil
   expect(missing).toMatchObject(failure("/c: there is no regular file of this name"));
 });
 
+test("move-in names a directory of rejected orders that is a file, and brings nothing", async () => {
+  using world = makeHarness();
+  const args = ["--rejects", world.at("a")];
+  const named = failure("/a: a file has this name");
+  expect(await moveIn(world, "woocommerce", { a: ndjson([wooOrder(1)]) }, ...args)).toMatchObject(
+    named,
+  );
+  expect(existsSync(world.path)).toBe(false);
+});
+
 test("move-in shows its progress on a terminal", async () => {
   using world = makeHarness();
   const environment = { DATABASE_URL: world.path };
@@ -237,6 +247,7 @@ test("move-in applies rules, and writes rejected orders with reason, file, line 
     wooOrder(2, { currency: "XYZ" }),
     wooOrder(3, { date_created_gmt: "", date_created: "2026-07-01T10:00:00" }),
     wooOrder(4, { total: "1,000.00" }),
+    { ...wooOrder(5), total: undefined },
   ];
   const args = ["--rejects", world.at("rejects")];
   const unknown = failure('order 1: status "packing" is not in the rule statuses');
@@ -249,6 +260,7 @@ test("move-in applies rules, and writes rejected orders with reason, file, line 
     { file, line: 2, number: "2", reason: expect.stringContaining("currency") },
     { file, line: 3, reason: expect.stringContaining("the rule time_zone is not set") },
     { file, line: 4, reason: 'total must be an amount like 1234.50, not "1,000.00"' },
+    { file, line: 5, reason: "total is required" },
   ]);
   const currencies = { XYZ: { currency: "EUR", factor: 1 } };
   const rules = { statuses: { packing: "paid" }, time_zone: "Europe/Berlin", currencies };

@@ -50,7 +50,7 @@ const turned = { ...two, line_items: lines.toReversed() };
 const completed = { status: "completed", refunds: [{ total: "-2.00" }] };
 const later = { date_created_gmt: "2026-01-03T10:00:00" };
 const shipped = { status: "shipped" } as const;
-const delivered = { status: "delivered" } as const;
+const [refunded, delivered] = [{ status: "refunded" }, { status: "delivered" }];
 const refund = "1: 0.00 EUR refunded in the shop, 3.00 EUR refunded here";
 const noNote = { metadata: expect.not.objectContaining(ring) };
 
@@ -64,7 +64,7 @@ const changes: readonly (readonly [string, Fields, Fields, OrderPatch | null, Fi
     ["another time", {}, later, null, ""],
     ["a status that is further here", {}, ring, shipped, "1: paid in the shop, shipped here"],
     ["a status that both have changed", {}, completed, shipped, { status: "delivered" }],
-    ["a refund of what is delivered here", {}, { status: "refunded" }, delivered, delivered],
+    ["a refund of what it has completed", { status: "completed" }, refunded, null, delivered],
     ["a refund here", {}, ring, { refunded: 300 }, refund],
     ["a cancellation here", {}, ring, { status: "canceled" }, "1: paid in the shop, canceled here"],
     ["metadata here", {}, ring, { metadata: { vip: "yes" } }, {}],

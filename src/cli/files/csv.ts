@@ -115,7 +115,7 @@ function createRowReader(
   });
 }
 
-export interface CsvRow {
+interface CsvRow {
   readonly cells: readonly string[];
   /** On which it begins, from 1. */
   readonly line: number;
@@ -130,7 +130,7 @@ export interface CsvRow {
  * Rows of empty cells are skipped.
  * @throws {AppError} validation_failed if the quotes are wrong, and the rest cannot be read
  */
-export async function* readRows(chunks: AsyncGenerator<string>): AsyncGenerator<CsvRow> {
+async function* readRows(chunks: AsyncGenerator<string>): AsyncGenerator<CsvRow> {
   let text = "";
   for (let isEnough = false; !isEnough; ) {
     const { value = "", done = false } = await chunks.next();

@@ -3,23 +3,8 @@
  * says in which order calls had an effect, and each other one agrees with some moment of the step.
  */
 import { judge } from "./imports.ts";
-import {
-  AUTHOR,
-  answer,
-  type Call,
-  changeOf,
-  decide,
-  type Import,
-  type Outcome,
-  type Read,
-  type Row,
-  type Rule,
-  type State,
-  storeKey,
-  timeOf,
-  type Write,
-  withRecords,
-} from "./reference.ts";
+import type { Call, Import, Outcome, Read, Row, Rule, State, Write } from "./reference.ts";
+import { AUTHOR, answer, changeOf, decide, storeKey, timeOf, withRecords } from "./reference.ts";
 
 export interface Entry {
   readonly call: Call;

@@ -1,17 +1,8 @@
 /** Calls from seeds. There are few emails and references, so that most calls have something to do with others. */
 import { sorts } from "../../../src/domain/page.ts";
 import { randomOf } from "../clock.ts";
-import {
-  type Call,
-  type Import,
-  type Read,
-  type Row,
-  type State,
-  statuses,
-  type Table,
-  timeOf,
-  type Write,
-} from "./reference.ts";
+import type { Call, Import, Read, Row, State, Table, Write } from "./reference.ts";
+import { statuses, timeOf } from "./reference.ts";
 
 import { DAY_MS } from "./steps.ts";
 

@@ -7,15 +7,8 @@ import { sortMembers } from "../../../src/base/json.ts";
 import { orderImport, userImport } from "../../../src/domain/import-rules.ts";
 import { Order } from "../../../src/domain/order.ts";
 import { User } from "../../../src/domain/user.ts";
-import {
-  changeOf,
-  type Import,
-  nextVersion,
-  type Row,
-  type State,
-  timeOf,
-  withRecords,
-} from "./reference.ts";
+import type { Import, Row, State } from "./reference.ts";
+import { changeOf, nextVersion, timeOf, withRecords } from "./reference.ts";
 
 type Line = ReturnType<typeof readLine>;
 

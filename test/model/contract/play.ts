@@ -1,19 +1,8 @@
 /** Plays a history, and compares all that is seen with the reference. */
 import { broken, type Entry, explain, isRead, ruleOf } from "./agreement.ts";
 import { callOf } from "./calls.ts";
-import {
-  answer,
-  type Call,
-  emptyState,
-  type Import,
-  promises,
-  type Read,
-  type Row,
-  type Rule,
-  statuses,
-  timeOf,
-  type Write,
-} from "./reference.ts";
+import type { Call, Import, Read, Row, Rule, Write } from "./reference.ts";
+import { answer, emptyState, promises, statuses, timeOf } from "./reference.ts";
 import { type Clock, HOUR_MS, makeSteps, type OpenPort, PASSES_MS, type Step } from "./steps.ts";
 
 type Result = Awaited<ReturnType<typeof play>>;

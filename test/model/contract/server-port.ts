@@ -10,15 +10,8 @@ import { makeDirectory } from "../../support/directory.ts";
 import { withStore } from "../../support/open-store.ts";
 import { randomOf } from "../clock.ts";
 import { describe, play } from "./play.ts";
-import {
-  AUTHOR,
-  type Call,
-  type Outcome,
-  type Read,
-  type Row,
-  timeOf,
-  type Write,
-} from "./reference.ts";
+import type { Call, Outcome, Read, Row, Write } from "./reference.ts";
+import { AUTHOR, timeOf } from "./reference.ts";
 import { type Clock, makeSteps, type Port } from "./steps.ts";
 import { inspect, limitFiles, sendTo } from "./store-port.ts";
 

@@ -6,15 +6,8 @@ import { fingerprint } from "../../../src/domain/idempotency.ts";
 import type { Store, StoreOptions } from "../../../src/domain/store.ts";
 import { boundsOf, type SumsQuery } from "../../../src/domain/sums.ts";
 import { ifMatch } from "../../support/preconditions.ts";
-import {
-  AUTHOR,
-  type Call,
-  editOf,
-  fieldsOf,
-  type Outcome,
-  type Row,
-  type Write,
-} from "./reference.ts";
+import type { Call, Outcome, Row, Write } from "./reference.ts";
+import { AUTHOR, editOf, fieldsOf } from "./reference.ts";
 import type { OpenPort, Port } from "./steps.ts";
 
 function write(store: Store, call: Write) {

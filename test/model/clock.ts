@@ -63,15 +63,14 @@ export function createScheduler() {
 export type Host = ReturnType<typeof createHost>;
 
 /** No process on it continues before `pausedUntilMs`. */
-export function createHost(name: string, random: Random) {
-  return { name, random, pausedUntilMs: 0, wallAheadMs: 0 };
+export function createHost(name: string, random: Random, scheduler: Scheduler) {
+  return { name, random, scheduler, pausedUntilMs: 0, wallAheadMs: 0 };
 }
 
 /** What runs on a host, until it is killed: then nothing of it continues. */
 export interface Process {
   readonly name: string;
   readonly host: Host;
-  readonly scheduler: Scheduler;
   readonly isDead: () => boolean;
   /** With all of its threads. */
   readonly kill: () => void;
@@ -88,10 +87,10 @@ export interface Process {
 export function startProcess(
   name: string,
   host: Host,
-  scheduler: Scheduler,
-  onError: (error: unknown) => void,
+  onError: (error: unknown) => void = () => {},
   parent?: Process,
 ): Process {
+  const { scheduler } = host;
   let hasEnded = false;
   const isDead = () => hasEnded || parent?.isDead() === true;
   const end = () => {
@@ -100,7 +99,6 @@ export function startProcess(
   return {
     name,
     host,
-    scheduler,
     isDead,
     kill: parent?.kill ?? end,
     end,
@@ -126,9 +124,10 @@ export function startProcess(
 
 /** @returns the machine as the process sees it */
 export function machineOf(process: Process): Machine {
-  const { name, host, scheduler } = process;
+  const { name, host } = process;
+  const { scheduler, random } = host;
   let ids = 0;
-  const startedMs = host.random(1_000_000);
+  const startedMs = random(1_000_000);
   return {
     monotonicMs: () => startedMs + scheduler.nowMs(),
     nowMs: () => EPOCH_MS + Math.floor(scheduler.nowMs()) + host.wallAheadMs,

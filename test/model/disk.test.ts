@@ -67,8 +67,8 @@ function sqliteRig(path: string) {
 }
 
 function memoryRig(name: string): Rig {
-  const host = createHost(name, randomOf(1, name));
-  const process = startProcess(name, host, createScheduler(), () => {});
+  const host = createHost(name, randomOf(1, name), createScheduler());
+  const process = startProcess(name, host);
   const disk = createDisk(host);
   const server = disk.server(process);
   const files = disk.files(process);

@@ -117,6 +117,11 @@ export function createDisk(host: Host) {
     seen = seenWords = null;
   }
 
+  function write(process: Process, changed: Partial<Contents>): void {
+    touch(process, true);
+    change(changed);
+  }
+
   function showAll(): void {
     const { wal } = contents;
     if (wal.shown === wal.frames.length) return;
@@ -194,22 +199,14 @@ export function createDisk(host: Host) {
   }
 
   function pinWal(process: Process): WalPin {
-    return {
-      checkpoint(read) {
-        if (!read()) return false;
-        touch(process, true);
-        copyWal();
-        return true;
-      },
-      complete(read, work) {
-        if (!read()) return false;
-        touch(process, true);
-        copyWal();
-        work();
-        return true;
-      },
-      [Symbol.dispose]() {},
-    };
+    function complete(read: () => boolean, work = () => {}): boolean {
+      if (!read()) return false;
+      touch(process, true);
+      copyWal();
+      work();
+      return true;
+    }
+    return { checkpoint: complete, complete, [Symbol.dispose]() {} };
   }
 
   function openCopy(process: Process, start: WalPosition | null): Copy {
@@ -323,20 +320,16 @@ export function createDisk(host: Host) {
         touch(process, true);
         contents.next = { inode, marker };
         if (isCopy) discard(process);
-        touch(process, true);
-        change({ inode, version, cells, wal: emptyWal() });
-        touch(process, true);
-        change({ marker, next: null });
+        write(process, { inode, version, cells, wal: emptyWal() });
+        write(process, { marker, next: null });
       },
       [Symbol.dispose]() {},
     };
   }
 
   function discard(process: Process): void {
-    touch(process, true);
-    change({ wal: emptyWal() });
-    touch(process, true);
-    change({ cells: null });
+    write(process, { wal: emptyWal() });
+    write(process, { cells: null });
   }
 
   /** @returns the files as a thread of this process sees them */
@@ -359,10 +352,7 @@ export function createDisk(host: Host) {
         touch(process, false);
         return readMarker();
       },
-      writeMarker(marker) {
-        touch(process, true);
-        change({ marker, next: null });
-      },
+      writeMarker: (marker) => write(process, { marker, next: null }),
       notTheArchive: "it is empty or another archive",
       requireWritable() {
         if (fault !== null)
@@ -371,10 +361,7 @@ export function createDisk(host: Host) {
       },
       noteArchived() {},
       discard: () => discard(process),
-      discardWal() {
-        touch(process, true);
-        change({ wal: emptyWal() });
-      },
+      discardWal: () => write(process, { wal: emptyWal() }),
       beginWal() {
         const parts = new Map<number, Uint8Array>();
         return {
@@ -383,14 +370,13 @@ export function createDisk(host: Host) {
             parts.set(offset, bytes);
           },
           publish() {
-            touch(process, true);
             const wal = emptyWal();
             for (const [, bytes] of [...parts].sort(([one], [other]) => one - other)) {
               const part = decode<Wal>(bytes);
               wal.salt = part.salt;
               wal.frames.push(...part.frames);
             }
-            change({ wal });
+            write(process, { wal });
           },
           [Symbol.dispose]() {},
         };
@@ -460,13 +446,9 @@ export function createDisk(host: Host) {
       /** What this server has created. */
       discard(): void {
         discard(process);
-        touch(process, true);
-        change({ marker: null, next: null });
+        write(process, { marker: null, next: null });
       },
-      setAside(): void {
-        touch(process, true);
-        change({ cells: null, wal: emptyWal() });
-      },
+      setAside: () => write(process, { cells: null, wal: emptyWal() }),
     }),
   };
 }

@@ -73,12 +73,8 @@ export type Conditions = typeof healthy & { readonly latencyMs: number };
 const noResponse = (key: string) => new AppError("unavailable", `no response for ${key}`);
 
 /** @param note gets each request, and what became of it */
-export function createWay(
-  { random }: Host,
-  scheduler: Scheduler,
-  conditions: Conditions,
-  note: (line: string) => void,
-) {
+export function createWay(host: Host, conditions: Conditions, note: (line: string) => void) {
+  const { random, scheduler } = host;
   const chance = (percent: number) => random(100) < percent;
   const travelMs = () => {
     const { latencyMs, slowness } = conditions;

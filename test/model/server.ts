@@ -67,13 +67,7 @@ function startThread({ process, storageOf, filesOf, machineOf }: ServerParts): W
     terminate: () => thread.end(),
   };
   const onError = (error: unknown) => worker.onerror({ message: messageOf(error) });
-  const thread = startProcess(
-    `${process.name}t`,
-    process.host,
-    process.scheduler,
-    onError,
-    process,
-  );
+  const thread = startProcess(`${process.name}t`, process.host, onError, process);
   const machine = machineOf(thread);
   const handle = createArchiveService({
     machine,

@@ -34,6 +34,8 @@ const [RETRY_MS, CLIENT_TIMEOUT_MS, MAX_WAITING] = [200, 7_000, 6];
 /** What an archive does not survive without help. */
 const SPOILS: ReadonlySet<Kind> = new Set(["delete", "damage", "forget"]);
 
+const unchanged = <Value>(value: Value): Value => value;
+
 /** A planted fault. */
 export interface Mutant {
   readonly storage?: (storage: ObjectStorage) => ObjectStorage;
@@ -56,6 +58,7 @@ export function createWorld(plan: Plan, mutant: Mutant) {
   const isSync = commit === "sync";
   const scheduler = createScheduler();
   const { nowMs } = scheduler;
+  const { storage = unchanged, files = unchanged, machine = unchanged } = mutant;
   const bucket = createBucket(scheduler);
   const trace: string[] = [];
   const note = (line: string) => void trace.push(`${nowMs().toFixed(1)} ${line}`);
@@ -76,7 +79,7 @@ export function createWorld(plan: Plan, mutant: Mutant) {
 
   function createSite(latencyMs: number, at: number) {
     const name = "abc"[at] ?? "";
-    const host = createHost(name, randomOf(seed, name));
+    const host = createHost(name, randomOf(seed, name), scheduler);
     const conditions: Conditions = { latencyMs, ...healthy };
     const disk = createDisk(host);
     const site = {
@@ -85,7 +88,7 @@ export function createWorld(plan: Plan, mutant: Mutant) {
       disk,
       damage: disk.damage,
       conditions,
-      reach: createWay(host, scheduler, conditions, note),
+      reach: createWay(host, conditions, note),
       snapshots: [] as ReturnType<Disk["snapshot"]>[],
       running: null as Running | null,
       current: null as Store | null,
@@ -108,14 +111,13 @@ export function createWorld(plan: Plan, mutant: Mutant) {
 
   function storageOf(site: Site, thread: Process): ObjectStorage {
     const reached = site.reach(thread, bucket.storage);
-    const noted = wrapStorage(reached, async (call, _, key) => {
+    return wrapStorage(reached, async (call, _, key) => {
       const result = await call();
       // Before that, the storage is tried.
       const { running } = site;
       if (running?.thread === thread && !key.startsWith("probe/")) running.hasReached = true;
       return result;
     });
-    return mutant.storage?.(noted) ?? noted;
   }
 
   function noteEnd(site: Site, running: Running, reason: string | null): void {
@@ -147,27 +149,20 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     note(`${site.name} starts`);
     const name = `${site.name}${site.starts}`;
     const onError = (error: unknown) => noteEnd(site, running, `bug: ${messageOf(error)}`);
-    const process = startProcess(name, site.host, scheduler, onError);
+    const process = startProcess(name, site.host, onError);
     const stopping = new AbortController();
     const running: Running = { process, stopping, thread: null, hasReached: false };
     site.running = running;
     watchProcess(site, running);
-    const filesOf = (thread: Process) => {
-      const files = site.disk.files(thread);
-      return mutant.files?.(files) ?? files;
-    };
     const parts: ServerParts = {
       process,
       disk: site.disk,
       settings,
-      filesOf,
-      machineOf(thread) {
-        const machine = machineOf(thread);
-        return mutant.machine?.(machine) ?? machine;
-      },
+      filesOf: (thread) => files(site.disk.files(thread)),
+      machineOf: (thread) => machine(machineOf(thread)),
       storageOf(thread) {
         running.thread = thread;
-        return storageOf(site, thread);
+        return storage(storageOf(site, thread));
       },
       mutation: mutant.server ?? {},
       log(level, event, fields = {}) {
@@ -302,7 +297,7 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     import(site, { ms, value }) {
       kill(site, ms);
       if (!site.disk.exists() || site.disk.marker()?.isCopy === true) return;
-      const command = startProcess(`${site.name}-import`, site.host, scheduler, () => {});
+      const command = startProcess(`${site.name}-import`, site.host);
       const database = site.disk.server(command);
       try {
         database.open();
@@ -318,10 +313,10 @@ export function createWorld(plan: Plan, mutant: Mutant) {
         note(line);
       };
       rules.promote();
-      const process = startProcess(`${site.name}p`, site.host, scheduler, () => {});
-      const storage = withRetries(storageOf(site, process), machineOf(process));
+      const process = startProcess(`${site.name}p`, site.host);
+      const reached = withRetries(storage(storageOf(site, process)), machineOf(process));
       const by = { writer: `${site.name}${nowMs()}`, holder: "archive promote" };
-      promote(storage, value % 2 === 0, machineOf(process).nowMs(), by).then(
+      promote(reached, value % 2 === 0, machineOf(process).nowMs(), by).then(
         () => noteEnd("promoted"),
         (error) => noteEnd(`not promoted: ${messageOf(error)}`),
       );
@@ -349,8 +344,8 @@ export function createWorld(plan: Plan, mutant: Mutant) {
 
   /** What a restore would bring now, with a storage that answers. */
   function restoreNow(): { words: ReadonlySet<string>; problem: string | null } {
-    const host = createHost("restored", randomOf(seed, "restored"));
-    const process = startProcess("restored", host, scheduler, () => {});
+    const host = createHost("restored", randomOf(seed, "restored"), scheduler);
+    const process = startProcess("restored", host);
     const disk = createDisk(host);
     let problem: string | null = "it does not end";
     const target = disk.files(process).beginRestore();
@@ -425,7 +420,7 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     }
   }
 
-  const clients = startProcess("client", createHost("client", random), scheduler, (error) =>
+  const clients = startProcess("client", createHost("client", random, scheduler), (error) =>
     rules.report("bug", messageOf(error)),
   );
 

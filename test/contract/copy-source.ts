@@ -1,14 +1,7 @@
 import { expect, test } from "bun:test";
 import { type CopyRow, type CopySource, copiedTables } from "../../src/domain/copy.ts";
-import {
-  newUser,
-  type Open,
-  openWithClock,
-  orderFields,
-  parsed,
-  time,
-  userFields,
-} from "./open.ts";
+import type { Open } from "./open.ts";
+import { newUser, openWithClock, orderFields, parsed, time, userFields } from "./open.ts";
 
 type Table = Parameters<CopySource["read"]>[0];
 

@@ -1,20 +1,13 @@
 import { expect } from "bun:test";
 import { AppError } from "../../src/base/error.ts";
-import {
-  type Order,
-  type OrderEdit,
-  type OrderFields,
-  patchOrder,
-} from "../../src/domain/order.ts";
+import type { Order, OrderEdit, OrderFields } from "../../src/domain/order.ts";
+import { patchOrder } from "../../src/domain/order.ts";
 import type { RecordText } from "../../src/domain/record.ts";
 import type { RecordStore } from "../../src/domain/record-store.ts";
 import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import type { User, UserFields } from "../../src/domain/user.ts";
 
-interface Versioned {
-  readonly id: number;
-  readonly version: number;
-}
+type Versioned = Pick<User, "id" | "version">;
 
 export type Open = (options?: Partial<Pick<StoreOptions, "now">>) => Promise<Store>;
 

@@ -1,16 +1,7 @@
 // Every operation returns a record as the same text, whether a program or the database has rendered it.
 import { expect, test } from "bun:test";
-import {
-  all,
-  type EitherStore,
-  newUser,
-  type Open,
-  oddTexts,
-  openWithClock,
-  orderFields,
-  time,
-  userFields,
-} from "./open.ts";
+import type { EitherStore, Open } from "./open.ts";
+import { all, newUser, oddTexts, openWithClock, orderFields, time, userFields } from "./open.ts";
 
 const texts = [...oddTexts, "\u2028\u2029", "\b\f\t\v\u000e\u0080", "</script>\\/", "$1 %s %%"];
 const times = { created_at: time, updated_at: time };

@@ -56,12 +56,7 @@ function pick<Item>(random: Random, items: readonly Item[]): Item {
   return items[random(items.length)] as Item;
 }
 
-function makeEvent(
-  random: Random,
-  kind: Kind,
-  sites: number,
-  starts: readonly number[],
-): PlannedEvent {
+function makeEvent(random: Random, kind: Kind, sites: number, starts: readonly number[]) {
   const times = [
     ...starts,
     FIRST_MS + random(2_000),
@@ -69,11 +64,8 @@ function makeEvent(
     5_000 + random(37_000),
   ];
   const atMs = Math.min(HEALED_MS - 2_000, pick(random, times));
-  const longestMs = HEALED_MS - atMs;
-  const ms = Math.min(
-    longestMs,
-    pick(random, [200, 1_000, 3_000, 8_000, 20_000, 40_000]) + random(500),
-  );
+  const wantedMs = pick(random, [200, 1_000, 3_000, 8_000, 20_000, 40_000]) + random(500);
+  const ms = Math.min(HEALED_MS - atMs, wantedMs);
   return { kind, atMs, site: random(sites), ms, value: random(1_000) };
 }
 

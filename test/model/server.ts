@@ -10,11 +10,8 @@ import { followableFrom } from "../../src/sqlite/archive/follow/prepare.ts";
 import type { DatabaseFiles, Machine } from "../../src/sqlite/archive/machine.ts";
 import { type ArchiveClient, openArchive } from "../../src/sqlite/archive/thread/client.ts";
 import { untilOpen } from "../../src/sqlite/archive/thread/reopening.ts";
-import {
-  type ArchiveRequest,
-  type ArchiveResponse,
-  createArchiveService,
-} from "../../src/sqlite/archive/thread/service.ts";
+import type { ArchiveRequest, ArchiveResponse } from "../../src/sqlite/archive/thread/service.ts";
+import { createArchiveService } from "../../src/sqlite/archive/thread/service.ts";
 import { type Process, startProcess } from "./clock.ts";
 import type { Disk } from "./disk.ts";
 

@@ -6,14 +6,8 @@ import { promote } from "../../src/sqlite/archive/follow/promote.ts";
 import type { DatabaseFiles, Machine } from "../../src/sqlite/archive/machine.ts";
 import { markerOfRestored, restoreTo } from "../../src/sqlite/archive/read/rebuild.ts";
 import { wrapStorage } from "../object-storage/memory.ts";
-import {
-  createHost,
-  createScheduler,
-  machineOf,
-  type Process,
-  randomOf,
-  startProcess,
-} from "./clock.ts";
+import type { Process } from "./clock.ts";
+import { createHost, createScheduler, machineOf, randomOf, startProcess } from "./clock.ts";
 import { createDisk, type Disk } from "./disk.ts";
 import { type Conditions, createBucket, createWay, healthy } from "./network.ts";
 import type { Kind, Plan, PlannedEvent } from "./plan.ts";

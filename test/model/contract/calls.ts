@@ -3,7 +3,6 @@ import { sorts } from "../../../src/domain/page.ts";
 import { randomOf } from "../clock.ts";
 import type { Call, Import, Read, Row, State, Table, Write } from "./reference.ts";
 import { statuses, timeOf } from "./reference.ts";
-
 import { DAY_MS } from "./steps.ts";
 
 const emails = ["ann@b.cd", "Ann@B.CD", "bob@b.cd", "cy@b.cd"];

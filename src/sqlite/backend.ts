@@ -4,7 +4,7 @@ import { suffixes } from "../base/database-url.ts";
 import { fail, shellWord } from "../base/error.ts";
 import type { ArchiveOptions } from "../domain/archive.ts";
 import type { Backend, Store, StoreMode, StoreOptions } from "../domain/store.ts";
-import { isOfArchive } from "./archive/context.ts";
+import { causeOf } from "./archive/context.ts";
 import { followableFrom } from "./archive/follow/prepare.ts";
 import { type ArchiveClient, openArchive } from "./archive/thread/client.ts";
 import { untilOpen } from "./archive/thread/reopening.ts";
@@ -222,7 +222,7 @@ async function describeOpening<Result>(path: string, open: () => Result | Promis
   try {
     return await open();
   } catch (error) {
-    if (isOfArchive(error)) throw describeSqliteError("ARCHIVE_URL", error);
+    if (causeOf(error) !== null) throw describeSqliteError("ARCHIVE_URL", error);
     throw describeSqliteError(`Cannot open ${path}`, error, path);
   }
 }

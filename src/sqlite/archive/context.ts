@@ -1,12 +1,7 @@
 /** What the parts of the archive of an open database share. */
 import { AppError, messageOf, systemCode } from "../../base/error.ts";
 import { createSettledClock } from "../../base/settled-clock.ts";
-import type {
-  ArchiveLog,
-  ArchiveOptions,
-  ArchiveSettings,
-  ArchiveState,
-} from "../../domain/archive.ts";
+import type { ArchiveOptions, ArchiveSettings, ArchiveState } from "../../domain/archive.ts";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import type { DatabaseFiles, Machine, OpenDatabase } from "./machine.ts";
 import { createProblems } from "./problems.ts";
@@ -19,18 +14,21 @@ export const DIVERGED = "archive diverged";
 export const COPY_BROKEN = "archive copy broken";
 /** Cause of an error that stops a start: the settings, a storage that cannot have an archive, or another archive. */
 export const UNUSABLE = "archive unusable";
-export const archiveCauses = [ARCHIVE_CAUSE, DIVERGED, COPY_BROKEN, UNUSABLE] as const;
+const archiveCauses = [ARCHIVE_CAUSE, DIVERGED, COPY_BROKEN, UNUSABLE] as const;
+export type ArchiveCause = (typeof archiveCauses)[number];
+
+/** @returns what a server can do about an error of the archive; `null` for any other error */
+export function causeOf(error: unknown): ArchiveCause | null {
+  if (!(error instanceof AppError)) return null;
+  return archiveCauses.find((cause) => cause === error.cause) ?? null;
+}
 
 export function endsCopy(error: unknown): boolean {
-  return error instanceof AppError && (error.cause === COPY_BROKEN || error.cause === DIVERGED);
+  return [COPY_BROKEN, DIVERGED].some((cause) => cause === causeOf(error));
 }
 
 export function failCopyBroken(reason: string): never {
   throw new AppError("unavailable", reason, { cause: COPY_BROKEN });
-}
-
-export function isOfArchive(error: unknown): error is AppError {
-  return error instanceof AppError && archiveCauses.some((cause) => cause === error.cause);
 }
 
 /** @returns whether it is no bug: an expected error, or one of the system or of SQLite */
@@ -70,14 +68,13 @@ export function createWriteState(memory = new SharedArrayBuffer(8)) {
   };
 }
 
-export interface ServerContext extends Omit<ArchiveSettings, "url" | "environment"> {
+export interface ServerContext
+  extends Omit<ArchiveSettings, "url" | "environment">,
+    Pick<ArchiveOptions, "signal" | "onWaiting"> {
   readonly files: DatabaseFiles;
   readonly storage: ObjectStorage;
   readonly machine: Machine;
-  /** Ends what waits for another server. */
-  readonly signal: AbortSignal;
-  readonly log: ArchiveLog;
-  readonly onWaiting?: ArchiveOptions["onWaiting"];
+  readonly log: ArchiveOptions["onLog"];
 }
 
 /** @see ArchiveState. `heldForMs` is how much longer it is held; not positive if it is not. */
@@ -115,6 +112,17 @@ export function createContext(options: ArchiverOptions, events: GenerationEvents
   return {
     ...options,
     ...{ events, problems, ending },
+    isOver: () => ending.signal.aborted,
+    /** @returns why the archive cannot be kept up to date; `null` if it can */
+    problem: () => (ending.signal.aborted ? messageOf(ending.signal.reason) : problems.current()),
+    /** Everything that a timer or a message begins runs in it: an error would end the thread. */
+    guard(work: () => void): void {
+      try {
+        work();
+      } catch (error) {
+        events.onError(error);
+      }
+    },
     signal: AbortSignal.any([options.signal, ending.signal]),
     /** Repeats calls that fail, for what begins a generation. */
     opening: withRetries(options.storage, machine, {
@@ -141,22 +149,4 @@ export function createContext(options: ArchiverOptions, events: GenerationEvents
     /** Whether parts of the WAL since the end of the archive are known to be lost. */
     hasGap: false,
   };
-}
-
-/** Everything that a timer or a message begins runs in it: an error would end the thread. */
-export function guard({ events }: ArchiveContext, work: () => void): void {
-  try {
-    work();
-  } catch (error) {
-    events.onError(error);
-  }
-}
-
-export function isOver({ ending }: ArchiveContext): boolean {
-  return ending.signal.aborted;
-}
-
-/** @returns why the archive cannot be kept up to date; `null` if it can */
-export function problemOf({ ending: { signal }, problems }: ArchiveContext): string | null {
-  return signal.aborted ? messageOf(signal.reason) : problems.current();
 }

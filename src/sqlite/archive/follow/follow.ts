@@ -2,32 +2,12 @@
 import { AppError, fail, messageOf } from "../../../base/error.ts";
 import { withRetries } from "../../../domain/object-storage.ts";
 import { endsCopy, failCopyBroken, isExpected, type ServerContext } from "../context.ts";
-import {
-  damageOf,
-  decodeContents,
-  decodeHead,
-  type Generation,
-  HEAD_BYTES,
-  HEARTBEAT_MS,
-  type Heartbeat,
-  MAX_SENDING,
-  type Seal,
-  type SegmentHeader,
-} from "../format.ts";
+import type { Generation, Heartbeat, Seal, SegmentHeader } from "../format.ts";
+import * as format from "../format.ts";
 import { type ObjectId, shift, slotKey } from "../keys.ts";
 import { type Copy, type DatabaseFiles, isSamePosition, type OpenDatabase } from "../machine.ts";
 import { createProblems } from "../problems.ts";
-import {
-  findBaseOf,
-  findGeneration,
-  isPromoted,
-  isRestorable,
-  isSameSegment,
-  orNull,
-  readGeneration,
-  readHeartbeat,
-  readLog,
-} from "../read/catalog.ts";
+import * as catalog from "../read/catalog.ts";
 import { createStillness, patienceMs, STORAGE_POLL_MS } from "../read/still.ts";
 import { announceRegularly } from "../write/announcement.ts";
 import { type Continuation, failContinued } from "../write/generation.ts";
@@ -45,7 +25,7 @@ const [MAX_LACK_MS, MAX_STUCK_MS] = [10_000, 60_000];
  * each read takes 100 ms (bench/takeover.ts, `follow`). Of those behind the first ones, only as much as most of them have,
  * in all at most 12 MiB: a longer one is read again when it is among the first.
  */
-const [MAX_AHEAD, MAX_WHOLE] = [192, MAX_SENDING];
+const [MAX_AHEAD, MAX_WHOLE] = [192, format.MAX_SENDING];
 
 /** Other connections read the copy, and none of them writes to it. */
 interface FollowOptions extends ServerContext {
@@ -86,7 +66,7 @@ function createFollowing(options: FollowOptions, copy: Copy, generation: Generat
     copy,
     problems: createProblems(log, machine, onWaiting),
     ahead: 1,
-    intervalMs: HEARTBEAT_MS,
+    intervalMs: format.HEARTBEAT_MS,
     /** When the last look began that has found the end of the log. */
     freshMs: machine.monotonicMs(),
     /** The key of what cannot be read; `null` if nothing is missed. */
@@ -94,7 +74,7 @@ function createFollowing(options: FollowOptions, copy: Copy, generation: Generat
     /** What is waited for, other than a log that goes on; `null` if nothing is. */
     waitsFor: null as string | null,
     /** The base to which the copy belongs, when the end was looked at for long; `null` before. */
-    base: null as ReturnType<typeof findBaseOf> | null,
+    base: null as ReturnType<typeof catalog.findBaseOf> | null,
     /** How this server continues the archive, the same in each attempt; `null` until it may. */
     claim: null as { record: Generation; hasAll: boolean; isInFile: boolean } | null,
   };
@@ -105,7 +85,7 @@ function append(following: Following, header: SegmentHeader, body: Uint8Array<Ar
   const isNext = end === null || isSamePosition(header.previous, end);
   if (header.writer !== generation.name || !isNext)
     fail("unavailable", `${slotKey(next)} does not continue the one before it`);
-  const bytes = decodeContents(header, body);
+  const bytes = format.decodeContents(header, body);
   if (header.offset === 0) {
     copy.show();
     const problem = copy.truncateWal();
@@ -125,15 +105,15 @@ function appendAll(following: Following, reads: readonly Read[]): number {
   try {
     for (const read of reads) {
       const body = read.status === "fulfilled" ? read.value : null;
-      const isCut = used >= MAX_WHOLE && body !== null && body.length >= HEAD_BYTES;
+      const isCut = used >= MAX_WHOLE && body !== null && body.length >= format.HEAD_BYTES;
       if (body === null || isCut || following.ended !== null) break;
-      const head = decodeHead(following.next, body);
+      const head = format.decodeHead(following.next, body);
       if (head.kind === "segment") append(following, head, body);
       else following.ended = head;
       used += 1;
     }
   } catch (error) {
-    if (damageOf(error) !== null) following.lacks = slotKey(following.next);
+    if (format.damageOf(error) !== null) following.lacks = slotKey(following.next);
     throw error;
   } finally {
     following.copy.show();
@@ -200,9 +180,9 @@ async function lookAtLog(following: Following): Promise<string | null> {
   const startedMs = machine.monotonicMs();
   const reads = Array.from({ length: ahead }, (_, at) => {
     const key = slotKey(shift(next, at));
-    return at < MAX_WHOLE ? storage.get(key) : storage.get(key, HEAD_BYTES);
+    return at < MAX_WHOLE ? storage.get(key) : storage.get(key, format.HEAD_BYTES);
   });
-  const beating = orNull(readHeartbeat(storage, next.generation));
+  const beating = catalog.orNull(catalog.readHeartbeat(storage, next.generation));
   const [beat, ...found] = await Promise.allSettled([beating, ...reads]);
   const used = appendAll(following, found);
   following.ahead = Math.min(Math.max(2 * used, 1), MAX_AHEAD);
@@ -217,8 +197,8 @@ async function lookAtLog(following: Following): Promise<string | null> {
   return `${following.next.number} ${beat.value?.sequence}`;
 }
 
-function lookForBase(following: Following): ReturnType<typeof findBaseOf> {
-  following.base ??= findBaseOf(following.storage, following.last).catch((error) => {
+function lookForBase(following: Following): ReturnType<typeof catalog.findBaseOf> {
+  following.base ??= catalog.findBaseOf(following.storage, following.last).catch((error) => {
     following.base = null;
     throw error;
   });
@@ -263,8 +243,8 @@ function beginTakeOver(following: Following): void {
 /** @returns the slot to seal. @throws {AppError} unavailable if a segment is missing that others confirm */
 async function requireWhole(following: Following): Promise<ObjectId> {
   const { storage, next } = following;
-  const record = await findGeneration(storage, next.generation + 1);
-  const { segments, loss, sealFrom, isSealed } = await readLog(storage, next);
+  const record = await catalog.findGeneration(storage, next.generation + 1);
+  const { segments, loss, sealFrom, isSealed } = await catalog.readLog(storage, next);
   if (loss !== null) failLacking(following, shift(next, segments.length), loss);
   if (record !== null && !isSealed) failContinued();
   return sealFrom;
@@ -292,7 +272,7 @@ function prepareClaim(following: Following, ended: Seal, end: ObjectId, hasAll: 
 function continueWith(following: Following, ended: Seal, generation: Generation): void {
   const { parent } = generation;
   const end = shift(ended, -1);
-  if (isSameSegment(parent, end))
+  if (catalog.isSameSegment(parent, end))
     return void Object.assign(following, beginLog(following, generation, 1));
   // The copy has segments that the archive has lost.
   if (parent?.generation === end.generation) failContinued();
@@ -305,14 +285,14 @@ function continueWith(following: Following, ended: Seal, generation: Generation)
 async function lookForNext(following: Following, ended: Seal): Promise<number> {
   const { storage, machine, generation, isTakingOver } = following;
   const startedMs = machine.monotonicMs();
-  const next = await findGeneration(storage, ended.generation + 1);
+  const next = await catalog.findGeneration(storage, ended.generation + 1);
   if (next !== null) {
     continueWith(following, ended, next);
     return 0;
   }
   // Nothing is acknowledged in a log that has ended.
   noteFresh(following, startedMs);
-  const mayEnd = isTakingOver || (await isPromoted(storage, ended));
+  const mayEnd = isTakingOver || (await catalog.isPromoted(storage, ended));
   const restMs = mayEnd ? 0 : noteState(following, "ended");
   if (restMs > 0) return Math.min(restMs, STORAGE_POLL_MS);
   beginTakeOver(following);
@@ -347,7 +327,7 @@ async function step(following: Following): Promise<number> {
   if (state === null || restMs > 0) return Math.min(restMs, STORAGE_POLL_MS);
   const from = await requireWhole(following);
   beginTakeOver(following);
-  await seal(storage, from, sealerOf(following), MAX_SENDING);
+  await seal(storage, from, sealerOf(following), format.MAX_SENDING);
   return 0;
 }
 
@@ -392,8 +372,8 @@ async function untilTakenOver(following: Following, announce: () => void) {
       stuckSinceMs ??= nowMs;
       if (nowMs - stuckSinceMs > (following.lacks === null ? MAX_STUCK_MS : MAX_LACK_MS)) {
         stuckSinceMs = nowMs;
-        const damaged = damageOf(error) === null ? null : following.next;
-        if (await isRestorable(storage, damaged).catch(() => false))
+        const damaged = format.damageOf(error) === null ? null : following.next;
+        if (await catalog.isRestorable(storage, damaged).catch(() => false))
           failCopyBroken(messageOf(error));
       }
     }
@@ -410,7 +390,10 @@ async function untilTakenOver(following: Following, announce: () => void) {
 export async function follow(options: FollowOptions) {
   const { files, database, start, storage, machine } = options;
   using copy = database.openCopy(start.end);
-  const generation = await readGeneration(withRetries(storage, machine), start.last.generation);
+  const generation = await catalog.readGeneration(
+    withRetries(storage, machine),
+    start.last.generation,
+  );
   const following = createFollowing(options, copy, generation);
   const state = () => ({ lacks: following.lacks, canWrite: canWrite(files) });
   using announcing = announceRegularly(options, state);

@@ -7,17 +7,7 @@ import { decodeSegment, type Generation, HEAD_BYTES } from "../format.ts";
 import { generationKey, type ObjectId, prefixes, shift, slotKey } from "../keys.ts";
 import type { DatabaseFiles } from "../machine.ts";
 import { createProblems } from "../problems.ts";
-import {
-  areVoid,
-  type Catalog,
-  isUsed,
-  NO_BASE,
-  readCatalog,
-  readEnd,
-  readGeneration,
-  readHead,
-  requireNewest,
-} from "../read/catalog.ts";
+import * as catalog from "../read/catalog.ts";
 import { markerOfRestored, type Restored, restoreTo } from "../read/rebuild.ts";
 import { STORAGE_POLL_MS, untilStill } from "../read/still.ts";
 import { announceRegularly } from "../write/announcement.ts";
@@ -42,10 +32,9 @@ async function restoreNewest(options: ServerContext): Promise<Restored> {
 }
 
 /** Waits until no server writes to the newest log, and seals it, so that none can add to what is restored. */
-async function sealNewest(options: ServerContext, catalog: Catalog): Promise<void> {
+async function sealNewest(options: ServerContext): Promise<void> {
   const { storage, log, standby } = options;
-  const newest = requireNewest(catalog);
-  const { tail } = await readEnd(catalog);
+  const { newest, tail } = await catalog.readEnd(storage);
   if (tail === null || tail.isSealed) return;
   // It has begun since this one has looked for it.
   if (standby) fail("unavailable", "waiting for another server, which has begun the archive");
@@ -59,23 +48,26 @@ export async function ensureDatabase(options: ServerContext): Promise<void> {
   const { files, storage, restore, standby } = options;
   const { path } = files;
   if (files.bytes() > 0) return;
-  if (!(await isUsed(storage))) {
+  if (!(await catalog.isUsed(storage))) {
     if ((files.readMarker()?.archive ?? null) !== null)
       throw new AppError("operator", files.notTheArchive, { cause: UNUSABLE });
     return;
   }
-  const catalog = await readCatalog(storage);
-  if (catalog.bases.length === 0) {
+  const { bases, newest } = await catalog.readCatalog(storage);
+  if (bases.length === 0) {
     // A standby has waited, and sealed the log.
-    if (standby && catalog.newest > 0 && (await areVoid(storage, 0, catalog.newest))) return;
-    fail("operator", `${NO_BASE}: put back what was deleted, or choose another ARCHIVE_URL`);
+    if (standby && newest > 0 && (await catalog.areVoid(storage, 0, newest))) return;
+    fail(
+      "operator",
+      `${catalog.NO_BASE}: put back what was deleted, or choose another ARCHIVE_URL`,
+    );
   }
   if (restore === "never") {
     const command = `user-api restore --from ${shellWord(storage.url)} --database-url ${shellWord(path)}`;
     const advice = `run \`${command}\`, or set ARCHIVE_RESTORE=if-missing`;
     fail("operator", `it has a database, but ${path} is missing: ${advice}`);
   }
-  await sealNewest(options, catalog);
+  await sealNewest(options);
   await restoreNewest(options);
 }
 
@@ -112,7 +104,7 @@ export function markCopy(
 
 async function previousOf(storage: ObjectStorage, id: ObjectId): Promise<ObjectId | null> {
   if (id.number > 1) return shift(id, -1);
-  const { parent } = await readGeneration(storage, id.generation);
+  const { parent } = await catalog.readGeneration(storage, id.generation);
   return parent === null || parent.number > 0 ? parent : previousOf(storage, parent);
 }
 
@@ -209,7 +201,7 @@ async function continueCopy(options: ServerContext, id: ObjectId, newest: Genera
   // The marker has more.
   const last = shift(id, 0);
   files.discardWal();
-  const head = await readHead(storage, last);
+  const head = await catalog.readHead(storage, last);
   // First: the next start writes the WAL of a copy again.
   markCopy(files, last, newest.name);
   const isThere = head?.kind === "segment";
@@ -231,7 +223,7 @@ async function continueCopy(options: ServerContext, id: ObjectId, newest: Genera
  * @throws the reason of the signal, or an AppError, unavailable, if that is aborted
  */
 export async function prepareCopy(options: ServerContext): Promise<CopyStart | null> {
-  const newest = requireNewest(await readCatalog(options.storage));
+  const newest = catalog.requireNewest(await catalog.readCatalog(options.storage));
   if (newest === null || !(await mustFollow(options, newest))) return null;
   const last = followableFrom(options.files);
   if (last !== null)

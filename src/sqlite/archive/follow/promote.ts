@@ -2,14 +2,7 @@
 import { fail } from "../../../base/error.ts";
 import type { Promotion } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
-import {
-  areVoid,
-  readCatalog,
-  readEnd,
-  readHead,
-  readLastHeader,
-  requireNewest,
-} from "../read/catalog.ts";
+import { areVoid, readEnd, readHead, readLastHeader } from "../read/catalog.ts";
 import { MAX_SILENCE_MS, readAnnouncement } from "../write/announcement.ts";
 import { fence, type Sealer, seal } from "../write/log.ts";
 
@@ -24,9 +17,8 @@ async function requireStandby(storage: ObjectStorage, primary: string, nowMs: nu
 }
 
 async function requireSoundEnd(storage: ObjectStorage) {
-  const catalog = await readCatalog(storage);
-  const newest = requireNewest(catalog) ?? fail("operator", "the archive is empty");
-  const { history, tail } = await readEnd(catalog);
+  const { newest, history, tail } = await readEnd(storage);
+  if (newest === null) return fail("operator", "the archive is empty");
   const isAnew =
     history?.tail == null && (await areVoid(storage, history?.lastGeneration ?? 0, newest.number));
   if (tail === null || (history?.tail == null && !isAnew))

@@ -5,37 +5,16 @@
 import { fail } from "../../../base/error.ts";
 import type { ArchivedRange } from "../../../domain/archive.ts";
 import { mapBounded, type ObjectStorage } from "../../../domain/object-storage.ts";
-import {
-  type Base,
-  damageOf,
-  decodeBase,
-  decodeGeneration,
-  decodeHead,
-  decodeHeartbeat,
-  failDamaged,
-  type Generation,
-  HEAD_BYTES,
-  MAX_SENDING,
-} from "../format.ts";
-import {
-  baseKey,
-  blockPrefix,
-  generationKey,
-  heartbeatKey,
-  logPrefix,
-  type ObjectId,
-  parseKey,
-  prefixes,
-  SLOTS_PER_BLOCK,
-  shift,
-  slotKey,
-} from "../keys.ts";
+import type { Base, Generation } from "../format.ts";
+import * as format from "../format.ts";
+import type { ObjectId } from "../keys.ts";
+import * as keys from "../keys.ts";
 import type { Progress } from "../machine.ts";
 
 /** What seems to be missing is looked for so often: a server may write meanwhile. */
 const MAX_LOOKS = 3;
 /** Slots that may follow the first seal: of a server that did not know of it, and the seals of promotions. */
-const MAX_AFTER_SEAL = 2 * MAX_SENDING;
+const MAX_AFTER_SEAL = 2 * format.MAX_SENDING;
 
 interface StoredSegment extends ObjectId {
   readonly bytes: number;
@@ -55,7 +34,7 @@ export async function orNull<Result>(work: Promise<Result>): Promise<Result | nu
   try {
     return await work;
   } catch (error) {
-    if (damageOf(error) === null) throw error;
+    if (format.damageOf(error) === null) throw error;
     return null;
   }
 }
@@ -63,14 +42,14 @@ export async function orNull<Result>(work: Promise<Result>): Promise<Result | nu
 /** @returns the slots of a log, perhaps beyond its end, sorted. What follows an empty block shows that the block is missing */
 async function listSlots(storage: ObjectStorage, from: ObjectId, end: number | null) {
   const slots: StoredSegment[] = [];
-  const firstOfBlock = from.number - (from.number % SLOTS_PER_BLOCK);
-  for (let number = firstOfBlock; end === null || number <= end; number += SLOTS_PER_BLOCK) {
-    const prefix = blockPrefix({ ...from, number });
+  const firstOfBlock = from.number - (from.number % keys.SLOTS_PER_BLOCK);
+  for (let number = firstOfBlock; end === null || number <= end; number += keys.SLOTS_PER_BLOCK) {
+    const prefix = keys.blockPrefix({ ...from, number });
     const block = await storage.list(prefix);
     const isEmpty = block.length === 0;
-    if (isEmpty) block.push(...(await storage.list(logPrefix(from.generation), 1, prefix)));
+    if (isEmpty) block.push(...(await storage.list(keys.logPrefix(from.generation), 1, prefix)));
     for (const { key, bytes } of block) {
-      const slot = parseKey(key);
+      const slot = keys.parseKey(key);
       if (slot !== null && slot.number >= from.number) slots.push({ ...slot, bytes });
     }
     if (isEmpty) break;
@@ -81,21 +60,21 @@ async function listSlots(storage: ObjectStorage, from: ObjectId, end: number | n
 
 /** @returns what is in the slot, without the contents of a segment; `null` if it is empty or damaged */
 export async function readHead(storage: ObjectStorage, id: ObjectId) {
-  const body = await storage.get(slotKey(id), HEAD_BYTES);
-  return body && orNull(Promise.try(decodeHead, id, body));
+  const body = await storage.get(keys.slotKey(id), format.HEAD_BYTES);
+  return body && orNull(Promise.try(format.decodeHead, id, body));
 }
 
 /** @returns whether a standby need not wait. Segments that arrived late can be between the end and that seal */
 export async function isPromoted(storage: ObjectStorage, end: ObjectId): Promise<boolean> {
-  const read = (_: unknown, at: number) => readHead(storage, shift(end, at));
-  const heads = await Promise.all(Array.from({ length: MAX_SENDING + 2 }, read));
+  const read = (_: unknown, at: number) => readHead(storage, keys.shift(end, at));
+  const heads = await Promise.all(Array.from({ length: format.MAX_SENDING + 2 }, read));
   return heads.some((head) => head !== null && head.kind !== "segment" && head.promoted === true);
 }
 
 /** @returns `null` if there is none. @throws {AppError} operator if it is damaged */
 export async function readHeartbeat(storage: ObjectStorage, generation: number) {
-  const body = await storage.get(heartbeatKey(generation), HEAD_BYTES);
-  return body === null ? null : decodeHeartbeat(generation, body);
+  const body = await storage.get(keys.heartbeatKey(generation), format.HEAD_BYTES);
+  return body === null ? null : format.decodeHeartbeat(generation, body);
 }
 
 /**
@@ -132,7 +111,7 @@ export async function readLog(
     const number = from.number + segments.length;
     // A server writes its first heartbeat before its first segment.
     const isSilent = last === null && beat === null && slots.length > 0;
-    const silence = isSilent ? `${heartbeatKey(generation)} is missing or damaged` : null;
+    const silence = isSilent ? `${keys.heartbeatKey(generation)} is missing or damaged` : null;
     const loss =
       number <= stored ? `segment ${number} of generation ${generation} is missing` : silence;
     if (loss !== null && look < MAX_LOOKS) continue;
@@ -175,22 +154,22 @@ export interface History {
 
 /** @returns `null` if it is missing. @throws {AppError} operator if it is damaged */
 export async function findGeneration(storage: ObjectStorage, number: number) {
-  const body = await storage.get(generationKey(number), HEAD_BYTES);
-  return body === null ? null : decodeGeneration(number, body);
+  const body = await storage.get(keys.generationKey(number), format.HEAD_BYTES);
+  return body === null ? null : format.decodeGeneration(number, body);
 }
 
 /** @throws {AppError} operator if it is missing or damaged */
 export async function readGeneration(storage: ObjectStorage, number: number): Promise<Generation> {
   const found = await findGeneration(storage, number);
-  return found ?? failDamaged(generationKey(number), "is missing");
+  return found ?? format.failDamaged(keys.generationKey(number), "is missing");
 }
 
 async function readBase(storage: ObjectStorage, id: ObjectId): Promise<StoredBase | null> {
   try {
-    const body = await storage.get(baseKey(id));
-    return body === null ? null : { ...decodeBase(id, body), damage: null };
+    const body = await storage.get(keys.baseKey(id));
+    return body === null ? null : { ...format.decodeBase(id, body), damage: null };
   } catch (error) {
-    const damage = damageOf(error);
+    const damage = format.damageOf(error);
     if (damage === null) throw error;
     // All that is known of it. Its number is the time at which it was begun, in seconds.
     const beginning = { generation: id.generation, number: 0 };
@@ -201,29 +180,29 @@ async function readBase(storage: ObjectStorage, id: ObjectId): Promise<StoredBas
 }
 
 export async function isUsed(storage: ObjectStorage): Promise<boolean> {
-  for (const prefix of Object.values(prefixes))
+  for (const prefix of Object.values(keys.prefixes))
     if ((await storage.list(prefix, 1)).length > 0) return true;
   return false;
 }
 
 async function listIds(storage: ObjectStorage, prefix: string, keyOf: (id: ObjectId) => string) {
-  const ids = (await storage.list(prefix)).map(({ key }) => parseKey(key, keyOf));
+  const ids = (await storage.list(prefix)).map(({ key }) => keys.parseKey(key, keyOf));
   return ids.filter((id) => id !== null);
 }
 
 /** Retention deletes no record, so that numbers have no gaps. */
 export async function readCatalog(storage: ObjectStorage): Promise<Catalog> {
   for (let look = 1; ; look += 1) {
-    const ids = await listIds(storage, prefixes.bases, baseKey);
-    const records = await listIds(storage, prefixes.generations, ({ generation }) =>
-      generationKey(generation),
+    const ids = await listIds(storage, keys.prefixes.bases, keys.baseKey);
+    const records = await listIds(storage, keys.prefixes.generations, ({ generation }) =>
+      keys.generationKey(generation),
     );
     const recorded = Math.max(0, ...records.map(({ generation }) => generation));
     let newest = Math.max(recorded, ...ids.map(({ generation }) => generation));
     // Records can be missing, also several.
     for (let isLast = false; !isLast; ) {
-      const [beyond] = await storage.list(prefixes.log, 1, logPrefix(newest) + LAST_KEY);
-      const slot = beyond === undefined ? null : parseKey(beyond.key);
+      const [beyond] = await storage.list(keys.prefixes.log, 1, keys.logPrefix(newest) + LAST_KEY);
+      const slot = beyond === undefined ? null : keys.parseKey(beyond.key);
       isLast = slot === null;
       newest = slot?.generation ?? newest;
     }
@@ -275,7 +254,10 @@ export async function areVoid(storage: ObjectStorage, after: number, newest: num
 /** @returns `null` if the archive is empty. @throws {AppError} operator if its record is lost, which says whose it is */
 export function requireNewest({ newest, generations }: Catalog): Generation | null {
   if (newest === 0) return null;
-  return generations.get(newest) ?? failDamaged(generationKey(newest), "is missing or damaged");
+  return (
+    generations.get(newest) ??
+    format.failDamaged(keys.generationKey(newest), "is missing or damaged")
+  );
 }
 
 export function isAtOrBefore(segment: ObjectId, other: ObjectId): boolean {
@@ -294,7 +276,9 @@ function chainOf(generations: Catalog["generations"], generation: number): [numb
 }
 
 function lossOfRecord({ generations }: Catalog, generation: number): string | null {
-  return generations.has(generation) ? null : `${generationKey(generation)} is missing or damaged`;
+  return generations.has(generation)
+    ? null
+    : `${keys.generationKey(generation)} is missing or damaged`;
 }
 
 /** @returns the first record after this generation that may continue it, and is missing or damaged */
@@ -318,7 +302,7 @@ async function readHistory(catalog: Catalog, base: StoredBase): Promise<History>
   const [, ...later] = chainOf(catalog.generations, base.generation);
   const lastGeneration = later.at(-1) ?? base.generation;
   const known = { catalog, base, lastGeneration };
-  const before = shift(base.first, -1);
+  const before = keys.shift(base.first, -1);
   if (base.damage !== null)
     return { ...known, segments: [], last: before, tail: null, loss: base.damage };
   const beginnings = [base.first, ...later.map((number) => ({ generation: number, number: 1 }))];
@@ -328,7 +312,7 @@ async function readHistory(catalog: Catalog, base: StoredBase): Promise<History>
   return {
     ...known,
     segments,
-    last: shift(segments.at(-1) ?? before, 0),
+    last: keys.shift(segments.at(-1) ?? before, 0),
     tail: lastGeneration === catalog.newest ? (logs.at(-1) ?? null) : null,
     loss: logs[cut]?.loss ?? lossAfter(catalog, lastGeneration),
   };
@@ -340,7 +324,7 @@ export async function readLastHeader({ catalog, segments, loss }: History) {
   const head = last === undefined ? null : await readHead(catalog.storage, last);
   const header = head?.kind === "segment" ? head : null;
   const isDamaged = last !== undefined && header === null;
-  return { header, damage: loss ?? (isDamaged ? `${slotKey(last)} is damaged` : null) };
+  return { header, damage: loss ?? (isDamaged ? `${keys.slotKey(last)} is damaged` : null) };
 }
 
 /** @returns that of the last segment that can be read, also after what is missing; `null` if none says it */
@@ -353,7 +337,7 @@ export async function readNewestProgress(
     if (isVoid(generations, number)) continue;
     const sealed = number === newest && tail?.isSealed ? tail.sealFrom.number - 1 : null;
     const end = generations.get(number + 1)?.previousEnd ?? sealed ?? Number.POSITIVE_INFINITY;
-    const slots = await listIds(storage, logPrefix(number), slotKey);
+    const slots = await listIds(storage, keys.logPrefix(number), keys.slotKey);
     for (const slot of slots.reverse()) {
       const head = slot.number > end ? null : await readHead(storage, slot);
       if (head?.kind === "segment" && head.progress !== null) return head.progress;
@@ -386,21 +370,25 @@ export async function readNewestHistory(catalog: Catalog): Promise<History | nul
   return tried.findLast(({ base }) => base.damage === null) ?? null;
 }
 
-/** @returns the newest state, `null` without a base; and the end of the newest log, which it may not reach, `null` without one */
-export async function readEnd(catalog: Catalog) {
-  const { newest } = catalog;
+/**
+ * @returns the newest generation; the newest state, `null` without a base; and the end of the newest log, which that may not
+ * reach. All are `null` if the archive is empty
+ */
+export async function readEnd(storage: ObjectStorage) {
+  const catalog = await readCatalog(storage);
+  const newest = requireNewest(catalog);
   const history = await readNewestHistory(catalog);
-  const tail = history?.tail ?? null;
-  if (newest === 0 || tail !== null) return { history, tail };
+  const end = { catalog, newest, history, tail: history?.tail ?? null };
+  if (newest === null || end.tail !== null) return end;
   // Without a sound base in this generation, retention has deleted nothing of it, unless one is damaged.
-  return { history, tail: await readFrom(catalog, { generation: newest, number: 1 }) };
+  return { ...end, tail: await readFrom(catalog, { generation: newest.number, number: 1 }) };
 }
 
 /** @param last the end of a log. @returns the newest base that leads to it, and what is missing or damaged then */
 export async function findBaseOf(storage: ObjectStorage, last: ObjectId) {
   const history = await readNewestHistory(await readCatalog(storage));
   if (history === null) return { newest: null, damage: NO_BASE };
-  const next = slotKey(shift(history.last, 1));
+  const next = keys.slotKey(keys.shift(history.last, 1));
   const lost = isAtOrBefore(last, history.last) ? null : `${next} is missing`;
   const damage = (await readLastHeader(history)).damage ?? lost;
   return { newest: damage === null ? history.base : null, damage };
@@ -456,7 +444,7 @@ async function warningsOfLater(history: History, atMs: number): Promise<string[]
   // A loss says that the archive has more.
   for (let number = lastGeneration + 1; loss === null && number <= newest; number += 1) {
     if (isVoid(catalog.generations, number)) continue;
-    if ((await storage.list(logPrefix(number), 1)).length === 0) continue;
+    if ((await storage.list(keys.logPrefix(number), 1)).length === 0) continue;
     const head = await readHead(storage, { generation: number, number: 1 });
     if (head !== null && (head.kind !== "segment" || head.timeMs > atMs)) continue;
     const since = head === null ? "" : ` since ${new Date(head.timeMs).toISOString()}`;
@@ -487,7 +475,7 @@ export async function findState(catalog: Catalog, atMs: number) {
   const damaged = tried.flatMap(({ base }) => (base.damage === null ? [] : base));
   const skipped = damaged.map(
     (base) =>
-      `${baseKey(base)} is damaged, an older base was used, and nothing is lost: ${base.damage}`,
+      `${keys.baseKey(base)} is damaged, an older base was used, and nothing is lost: ${base.damage}`,
   );
   const warnings: readonly string[] = [...skipped, ...(await warningsOfLater(history, atMs))];
   return {
@@ -523,7 +511,7 @@ export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[
 
 /** @returns whether the archive leads to its end from a base after this segment; `null` if none is known to be damaged */
 export async function isRestorable(storage: ObjectStorage, damaged: ObjectId | null) {
-  const { history } = await readEnd(await readCatalog(storage));
+  const history = await readNewestHistory(await readCatalog(storage));
   if (history?.tail == null || history.loss !== null || !isUsable(history)) return false;
   return damaged === null || !isAtOrBefore(history.base.first, damaged);
 }

@@ -2,7 +2,7 @@
 import type { Clock } from "../../../base/clock.ts";
 import { AppError, messageOf } from "../../../base/error.ts";
 import type { ArchiveOptions } from "../../../domain/archive.ts";
-import { COPY_BROKEN, DIVERGED, isExpected, isOfArchive, UNUSABLE } from "../context.ts";
+import { COPY_BROKEN, causeOf, DIVERGED, isExpected, UNUSABLE } from "../context.ts";
 import { awaited } from "../problems.ts";
 import { RESTORE } from "../write/generation.ts";
 
@@ -42,7 +42,7 @@ export async function untilOpen<Opened>(
       return opened;
     } catch (error) {
       if (!isExpected(error) || signal.aborted) throw error;
-      const cause = isOfArchive(error) ? error.cause : null;
+      const cause = causeOf(error);
       wasReached ||= cause !== null && cause !== UNUSABLE;
       if (cause === DIVERGED && !standby && restore !== "if-missing")
         throw new AppError("operator", `${messageOf(error)}: ${RESTORE}`, { cause });

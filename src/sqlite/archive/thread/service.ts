@@ -5,8 +5,9 @@ import { type OpenStorage, withRetries } from "../../../domain/object-storage.ts
 import type { FileDescriptors } from "../../file/file-watch.ts";
 import {
   ARCHIVE_CAUSE,
+  type ArchiveCause,
   type ArchiveReport,
-  archiveCauses,
+  causeOf,
   createWriteState,
   UNUSABLE,
 } from "../context.ts";
@@ -39,7 +40,7 @@ export type ArchiveResponse =
       readonly code: ErrorCode | null;
       readonly message: string;
       /** What the server can do about it. */
-      readonly cause: (typeof archiveCauses)[number];
+      readonly cause: ArchiveCause;
     }
   /** The copy had everything that the other server had acknowledged, at this age. */
   | { readonly type: "fresh"; readonly ageMs: number }
@@ -152,9 +153,8 @@ export function createArchiveService({ machine, openStorage, filesOf, respond }:
       const result = (await handled) === true;
       if (request.type !== "committed") respond({ type: "done", result });
     } catch (error) {
-      const { code = null, cause: found } = error instanceof AppError ? error : {};
-      const other = isReached ? ARCHIVE_CAUSE : UNUSABLE;
-      const cause = archiveCauses.find((each) => each === found) ?? other;
+      const code = error instanceof AppError ? error.code : null;
+      const cause = causeOf(error) ?? (isReached ? ARCHIVE_CAUSE : UNUSABLE);
       respond({ type: "failed", code, message: messageOf(error), cause });
     }
   };

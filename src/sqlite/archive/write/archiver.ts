@@ -1,13 +1,6 @@
 /** Keeps the archive of an open database up to date, generation after generation. Runs in a separate thread. */
 import { AppError, fail, isDiskError, messageOf, systemCode } from "../../../base/error.ts";
-import {
-  type ArchiverOptions,
-  createContext,
-  guard,
-  isOfArchive,
-  isOver,
-  problemOf,
-} from "../context.ts";
+import { type ArchiverOptions, causeOf, createContext } from "../context.ts";
 import { parseKey } from "../keys.ts";
 import { isAtOrBefore } from "../read/catalog.ts";
 import { isUnreadable } from "../read/rebuild.ts";
@@ -15,17 +8,8 @@ import { writeBaseIfDue } from "./bases.ts";
 import { beginGeneration, type Continuation } from "./generation.ts";
 import { watchWrites } from "./hand-over.ts";
 import { deleteIfDue } from "./retention.ts";
-import {
-  type Archiving,
-  advance,
-  bytesBehind,
-  close,
-  createGenerationWriter,
-  endGeneration,
-  isComplete,
-  noteEnd,
-  readAll,
-} from "./segments.ts";
+import type { Archiving } from "./segments.ts";
+import * as segments from "./segments.ts";
 
 /** How long the start of a server that needs the storage waits for the first base while nothing of it is stored. */
 const START_TIMEOUT_MS = 10_000;
@@ -42,21 +26,21 @@ const AFTER_CHECKPOINT_MS = 100;
 /** Ends the current generation, without what the archive does not have. The next one begins with a base. */
 function abandon(archive: Archiving, reason: string): void {
   if (archive.writer === null) return;
-  endGeneration(archive.writer);
+  segments.endGeneration(archive.writer);
   archive.writer = null;
   archive.hasGap = true;
-  if (isOver(archive)) return;
+  if (archive.isOver()) return;
   archive.log("warn", "archive needs a new base", { reason });
   beginSoon(archive);
 }
 
 /** This server no longer writes to the archive, as a rule because another one does. */
 function supersede(archive: Archiving, reason: string): void {
-  if (isOver(archive)) return;
+  if (archive.isOver()) return;
   archive.ending.abort(new AppError("operator", reason));
   archive.log("error", "archive given up", { reason });
   const { writer } = archive;
-  if (writer !== null) guard(archive, () => noteEnd(writer));
+  if (writer !== null) archive.guard(() => segments.noteEnd(writer));
   abandon(archive, reason);
   archive.onSuperseded(reason);
 }
@@ -94,15 +78,15 @@ async function lookForLack(archive: Archiving, key: string): Promise<void> {
 async function begin(archive: Archiving, followed: Continuation | null = null): Promise<void> {
   const { storage, log, problems } = archive;
   const begun = await beginGeneration(archive, followed).catch((error) => {
-    if (!archive.isStarted || !isOfArchive(error)) throw error;
+    if (!archive.isStarted || causeOf(error) === null) throw error;
     supersede(archive, error.message);
     return null;
   });
   if (begun === null) return;
   if (begun.damage !== null) log("warn", "archive needs a new base", { reason: begun.damage });
-  if (isOver(archive)) return;
-  const writer = await createGenerationWriter(archive, begun);
-  if (isOver(archive)) return endGeneration(writer);
+  if (archive.isOver()) return;
+  const writer = await segments.createGenerationWriter(archive, begun);
+  if (archive.isOver()) return segments.endGeneration(writer);
   archive.writer = writer;
   archive.hasGap = false;
   problems.clearRequired();
@@ -113,7 +97,7 @@ async function begin(archive: Archiving, followed: Continuation | null = null): 
 
 /** @param work begins a generation. Only one is begun at a time */
 function open(archive: Archiving, work: () => Promise<void>): Promise<void> {
-  return archive.problems.run("opening", () => isOver(archive) || !archive.isStarted, work);
+  return archive.problems.run("opening", () => archive.isOver() || !archive.isStarted, work);
 }
 
 function beginSoon(archive: Archiving): void {
@@ -121,19 +105,19 @@ function beginSoon(archive: Archiving): void {
   // `tick` calls it again.
   if (archive.machine.monotonicMs() < archive.pausedUntilMs) return;
   const attempt = () => begin(archive);
-  void open(archive, () => problems.retry("opening", () => isOver(archive), attempt));
+  void open(archive, () => problems.retry("opening", archive.isOver, attempt));
 }
 
 /** Reports how far the archive is. If the WAL cannot be read, the bytes are those of the last time. */
 function reportState(archive: Archiving): void {
-  if (isOver(archive)) return;
+  if (archive.isOver()) return;
   const { writer, files, database, machine, completeUntilMs, createdMs, onState } = archive;
   const base = writer?.newestBase ?? null;
   let isBehind = true;
   const lookedMs = machine.nowMs();
-  guard(archive, () => {
-    isBehind = writer === null || !isComplete(writer);
-    archive.bytesBehind = writer === null ? database.walBytes() : bytesBehind(writer);
+  archive.guard(() => {
+    isBehind = writer === null || !segments.isComplete(writer);
+    archive.bytesBehind = writer === null ? database.walBytes() : segments.bytesBehind(writer);
   });
   const monotonicMs = machine.monotonicMs();
   const behindMs = isBehind ? monotonicMs - (completeUntilMs ?? createdMs) : 0;
@@ -147,13 +131,13 @@ function reportState(archive: Archiving): void {
 }
 
 function tick(archive: Archiving): void {
-  if (isOver(archive)) return;
+  if (archive.isOver()) return;
   const { writer, problems, isStarted } = archive;
   // A start that has failed is over.
   if (writer === null && isStarted) beginSoon(archive);
-  guard(archive, () => {
+  archive.guard(() => {
     if (writer !== null) {
-      advance(writer);
+      segments.advance(writer);
       writeBaseIfDue(writer);
       deleteIfDue(writer);
     }
@@ -178,7 +162,7 @@ async function start(archive: Archiving, followed: Continuation | null): Promise
 async function untilBaseWritten(archive: Archiving): Promise<void> {
   for (let failingMs = 0; archive.writer?.newestBase == null; failingMs += POLL_MS) {
     archive.signal.throwIfAborted();
-    const reason = problemOf(archive);
+    const reason = archive.problem();
     if (reason === null) failingMs = 0;
     else if (failingMs > START_TIMEOUT_MS) fail("unavailable", reason);
     await archive.machine.sleep(POLL_MS);
@@ -188,7 +172,8 @@ async function untilBaseWritten(archive: Archiving): Promise<void> {
 /** Copies a WAL that the archive has, or that has become too large. @returns whether the archive has all of it */
 function checkpoint(archive: Archiving): boolean {
   const { walPin, files, database, maxWalBytes } = archive;
-  if (walPin.checkpoint(() => archive.writer !== null && readAll(archive.writer))) return true;
+  if (walPin.checkpoint(() => archive.writer !== null && segments.readAll(archive.writer)))
+    return true;
   // A WAL that is as large as what is free has taken half of the space.
   const limitBytes = Math.min(maxWalBytes, files.freeBytes() ?? maxWalBytes);
   if (database.walBytes() <= limitBytes) return false;
@@ -220,10 +205,10 @@ export function createArchiver(options: ArchiverOptions) {
     committed(ticket: number): void {
       archive.lastTicket = ticket;
       const { writer } = archive;
-      if (writer !== null) guard(archive, () => advance(writer));
+      if (writer !== null) archive.guard(() => segments.advance(writer));
     },
     checkpoint(): void {
-      guard(archive, () => {
+      archive.guard(() => {
         if (checkpoint(archive)) void machine.sleep(AFTER_CHECKPOINT_MS).then(() => tick(archive));
       });
     },
@@ -231,7 +216,7 @@ export function createArchiver(options: ArchiverOptions) {
     async close(): Promise<void> {
       ticking[Symbol.dispose]();
       watching?.[Symbol.dispose]();
-      await close(archive);
+      await segments.close(archive);
     },
   };
 }

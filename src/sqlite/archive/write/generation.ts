@@ -6,14 +6,10 @@ import { type ObjectId, shift } from "../keys.ts";
 import type { ArchiveMarker, DatabaseFiles, Progress, WalPosition } from "../machine.ts";
 import {
   areVoid,
-  type Catalog,
-  type History,
   isSameSegment,
-  readCatalog,
   readEnd,
   readLastHeader,
   readNewestProgress,
-  requireNewest,
 } from "../read/catalog.ts";
 import { untilStill } from "../read/still.ts";
 import { createRecord, seal, sealerOf } from "./log.ts";
@@ -66,7 +62,7 @@ function findPosition(archive: ArchiveContext, last: ObjectId, end: WalPosition 
 }
 
 /** @returns whether the archive still has the state from which the database was restored as its newest one */
-function isStillRestored(history: History | null, restored: ArchiveMarker["restored"]): boolean {
+function isStillRestored(history: End["history"], restored: ArchiveMarker["restored"]): boolean {
   if (history === null || restored === null) return false;
   const { catalog, last, lastGeneration, tail } = history;
   const name = catalog.generations.get(lastGeneration)?.name ?? "";
@@ -77,9 +73,8 @@ function isStillRestored(history: History | null, restored: ArchiveMarker["resto
 }
 
 /** @returns where the database can continue the archive, and how that ends. @throws {AppError} operator if it must not */
-async function compare(archive: ArchiveContext, catalog: Catalog, { history, tail }: End) {
+async function compare(archive: ArchiveContext, { catalog, newest, history, tail }: End) {
   const { opening: storage, files } = archive;
-  const newest = requireNewest(catalog);
   const marker = files.readMarker();
   const id = marker?.archive ?? null;
   if (id !== null && id !== newest?.archive) {
@@ -146,7 +141,7 @@ function continueFollowed(archive: ArchiveContext, followed: Continuation): Begi
 
 /**
  * @param followed what this server has begun already, as a standby. @throws the reason of the signal
- * @throws {AppError} operator with a cause of {@link archiveCauses} if this database must not be archived
+ * @throws {AppError} operator with a cause of {@link ArchiveCause} if this database must not be archived
  */
 export async function beginGeneration(
   archive: ArchiveContext,
@@ -158,11 +153,9 @@ export async function beginGeneration(
   /** The generation whose log was sealed before the catalog was read. */
   let sealed = 0;
   for (;;) {
-    const catalog = await readCatalog(storage);
-    const newest = requireNewest(catalog);
-    const end = await readEnd(catalog);
-    const { history, tail } = end;
-    const { position, header, damage } = await compare(archive, catalog, end);
+    const end = await readEnd(storage);
+    const { catalog, newest, history, tail } = end;
+    const { position, header, damage } = await compare(archive, end);
     const mustSeal = newest !== null && tail?.isSealed === false;
     if (mustSeal) {
       // Otherwise it was an earlier process with the same lock.

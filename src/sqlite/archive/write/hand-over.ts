@@ -1,6 +1,5 @@
 /** A server whose disk fails hands the archive over: no standby takes it while the heartbeats go on. */
 import { fail } from "../../../base/error.ts";
-import { isOver } from "../context.ts";
 import { createStillness } from "../read/still.ts";
 import { seal, sealerOf } from "./log.ts";
 import { type Archiving, endGeneration, isComplete } from "./segments.ts";
@@ -31,7 +30,7 @@ async function handOver(archive: Archiving, number: number, reason: string): Pro
   const kind = isAsync ? "closed" : "seal";
   const sealer = { ...sealerOf(archive), kind, promoted: true } as const;
   const attempt = () => seal(storage, from, sealer);
-  await problems.retry("handover", () => isOver(archive), attempt);
+  await problems.retry("handover", archive.isOver, attempt);
   return true;
 }
 
@@ -63,6 +62,6 @@ export function watchWrites(archive: Archiving, supersede: (reason: string) => v
     const work = async () => {
       if (await handOver(archive, number, reason)) supersede(reason);
     };
-    problems.run("handover", () => isOver(archive), work).catch(() => {});
+    problems.run("handover", archive.isOver, work).catch(() => {});
   });
 }

@@ -6,17 +6,8 @@
 import { fail } from "../../../base/error.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ArchiveContext, ServerContext } from "../context.ts";
-import {
-  decodeGeneration,
-  decodeHead,
-  encodeJson,
-  type Generation,
-  HEAD_BYTES,
-  type Head,
-  MAX_SENDING,
-  type Seal,
-  type SegmentHeader,
-} from "../format.ts";
+import type { Generation, Head, Seal, SegmentHeader } from "../format.ts";
+import * as format from "../format.ts";
 import { generationKey, type ObjectId, slotKey } from "../keys.ts";
 import { orNull } from "../read/catalog.ts";
 
@@ -37,14 +28,14 @@ function holderOf(id: ObjectId, found: Head | null): string {
 /** @returns what is there; `null` if it was created. @throws {AppError} unavailable if it is unknown whether it exists */
 async function createOrRead({ create, get }: Slots, key: string, body: Uint8Array<ArrayBuffer>) {
   if (await create(key, body)) return null;
-  const stored = await get(key, HEAD_BYTES);
+  const stored = await get(key, format.HEAD_BYTES);
   return stored ?? fail("unavailable", `${key} was refused, and does not exist`);
 }
 
 /** @returns what is in the slot: the head itself if it was empty; `null` if it is damaged */
-async function createSlot(storage: Slots, head: Head, body = encodeJson(head)) {
+async function createSlot(storage: Slots, head: Head, body = format.encodeJson(head)) {
   const found = await createOrRead(storage, slotKey(head), body);
-  return found === null ? head : orNull(Promise.try(decodeHead, head, found));
+  return found === null ? head : orNull(Promise.try(format.decodeHead, head, found));
 }
 
 /** @returns `null` when the slot has it, perhaps from an earlier call; otherwise who has another one there */
@@ -95,20 +86,20 @@ export async function seal(
  */
 export async function fence(storage: Slots, from: ObjectId, sealer: Sealer): Promise<ObjectId> {
   let { number } = from;
-  for (let distance = 2 * MAX_SENDING; ; distance *= 2) {
+  for (let distance = 2 * format.MAX_SENDING; ; distance *= 2) {
     const id = { ...from, number: number + distance };
     const found = await putSeal(storage, id, sealer, number - 1);
     if (found?.kind !== "segment") return { ...from, number };
     // When its server sent it, all but the last of these were stored.
-    number = id.number - MAX_SENDING + 1;
+    number = id.number - format.MAX_SENDING + 1;
   }
 }
 
 /** Call it when the log before is sealed: then this record alone decides who is next. @returns whether it is this server */
 export async function createRecord(storage: Slots, record: Generation): Promise<boolean> {
   const { number, name } = record;
-  const found = await createOrRead(storage, generationKey(number), encodeJson(record));
-  return found === null || decodeGeneration(number, found).name === name;
+  const found = await createOrRead(storage, generationKey(number), format.encodeJson(record));
+  return found === null || format.decodeGeneration(number, found).name === name;
 }
 
 export type OwnLog = ReturnType<typeof createOwnLog>;
@@ -131,7 +122,7 @@ export function createOwnLog(
 
   return {
     async append(head: SegmentHeader, contents: Uint8Array): Promise<boolean> {
-      const body = new Uint8Array(Buffer.concat([encodeJson(head), contents]));
+      const body = new Uint8Array(Buffer.concat([format.encodeJson(head), contents]));
       sent = Math.max(sent, head.number);
       const attempt = () => store(storage, head, body);
       const other = await problems.retry("segments", () => isEnded, attempt);
@@ -149,9 +140,9 @@ export function createOwnLog(
       // After what was sent before, an own segment proves the same as an empty slot: others may follow all the time.
       for (let number = stored + 1; !isEnded && number <= sentBefore + 1; number += 1) {
         const id = { generation, number };
-        const body = await get(slotKey(id), HEAD_BYTES);
+        const body = await get(slotKey(id), format.HEAD_BYTES);
         if (body === null) return !isEnded;
-        const found = await orNull(Promise.try(decodeHead, id, body));
+        const found = await orNull(Promise.try(format.decodeHead, id, body));
         if (found !== null && found.writer !== writer) supersede(holderOf(id, found));
       }
       return !isEnded;

@@ -1,6 +1,6 @@
 /** One generation of the archive, while this server writes it: sends the WAL as segments, and knows which commits the archive has. */
 import { AppError, messageOf } from "../../../base/error.ts";
-import { type ArchiveContext, guard, isOver, problemOf } from "../context.ts";
+import type { ArchiveContext } from "../context.ts";
 import { encodeChunk, MAX_SENDING, type SegmentHeader } from "../format.ts";
 import type { Progress, WalPart } from "../machine.ts";
 import type { Beginning } from "./generation.ts";
@@ -204,8 +204,8 @@ async function finish(archive: Archiving): Promise<string | null> {
   let isNoted = false;
   while (machine.monotonicMs() < deadlineMs) {
     const { writer, isStarted } = archive;
-    if (writer === null && (!isStarted || problemOf(archive) !== null)) break;
-    guard(archive, () => {
+    if (writer === null && (!isStarted || archive.problem() !== null)) break;
+    archive.guard(() => {
       if (writer === null) return;
       advance(writer);
       if (!isComplete(writer)) return;
@@ -216,7 +216,7 @@ async function finish(archive: Archiving): Promise<string | null> {
     if (isNoted) return null;
     await machine.sleep(POLL_MS);
   }
-  return hasAll ? IN_USE : (problemOf(archive) ?? "a base is being written");
+  return hasAll ? IN_USE : (archive.problem() ?? "a base is being written");
 }
 
 /** Brings the archive up to date if the storage responds in time. */
@@ -224,7 +224,7 @@ export async function close(archive: Archiving): Promise<void> {
   const { log, isStarted, machine } = archive;
   const reason = await finish(archive);
   const { writer } = archive;
-  if (reason !== null && isStarted && !isOver(archive))
+  if (reason !== null && isStarted && !archive.isOver())
     log("warn", "archive not complete", { reason });
   if (writer !== null && reason === null) {
     // So that the next start need not wait.

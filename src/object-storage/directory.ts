@@ -2,11 +2,8 @@
 import { link, lstat, mkdir, open, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { AppError, fail, fileProblem, systemCode } from "../base/error.ts";
-import {
-  MAX_OBJECT_BYTES,
-  type ObjectStorage,
-  type StoredObject,
-} from "../domain/object-storage.ts";
+import type { ObjectStorage, StoredObject } from "../domain/object-storage.ts";
+import { MAX_OBJECT_BYTES } from "../domain/object-storage.ts";
 
 /** The directory of files that are being written. No key has this name. */
 const PARTIAL = "~partial";

@@ -4,13 +4,8 @@
  */
 import { AppError, fail } from "../base/error.ts";
 import { exchange } from "../base/exchange.ts";
-import {
-  isKey,
-  MAX_OBJECT_BYTES,
-  mapBounded,
-  type ObjectStorage,
-  type StoredObject,
-} from "../domain/object-storage.ts";
+import type { ObjectStorage, StoredObject } from "../domain/object-storage.ts";
+import { isKey, MAX_OBJECT_BYTES, mapBounded } from "../domain/object-storage.ts";
 import { describeFailure, describeResponse, fieldOf, type S3Problem } from "./s3-errors.ts";
 import { type CredentialsSource, encode, sign } from "./signature.ts";
 

@@ -25,15 +25,21 @@ export function shift({ generation, number }: ObjectId, by: number): ObjectId {
   return { generation, number: number + by };
 }
 
-const GENERATION_DIGITS = 8;
-const NUMBER_DIGITS = 10;
-const CHUNK_DIGITS = 6;
+export function isAtOrBefore(segment: ObjectId, other: ObjectId): boolean {
+  if (segment.generation !== other.generation) return segment.generation < other.generation;
+  return segment.number <= other.number;
+}
+
+export function isSameSegment(one: ObjectId | null, other: ObjectId | null): boolean {
+  return one?.generation === other?.generation && one?.number === other?.number;
+}
+
 const BLOCK_DIGITS = 3;
 export const SLOTS_PER_BLOCK = 10 ** BLOCK_DIGITS;
 
-function pad(number: number, digits: number): string {
-  return `${number}`.padStart(digits, "0");
-}
+const pad = (number: number, digits: number) => `${number}`.padStart(digits, "0");
+const padGeneration = (generation: number) => pad(generation, 8);
+const padNumber = (number: number) => pad(number, 10);
 
 export const prefixes = {
   generations: "generations/",
@@ -43,42 +49,18 @@ export const prefixes = {
   chunks: "chunks/",
 };
 
-export function generationKey(number: number): string {
-  return `${prefixes.generations}${pad(number, GENERATION_DIGITS)}`;
-}
+export const generationKey = (number: number) => prefixes.generations + padGeneration(number);
+export const heartbeatKey = (generation: number) => prefixes.heartbeats + padGeneration(generation);
 
-export function heartbeatKey(generation: number): string {
-  return `${prefixes.heartbeats}${pad(generation, GENERATION_DIGITS)}`;
-}
+export const logPrefix = (generation: number) => `${prefixes.log}${padGeneration(generation)}/`;
+export const blockPrefix = ({ generation, number }: ObjectId) =>
+  `${logPrefix(generation)}${padNumber(number).slice(0, -BLOCK_DIGITS)}/`;
+export const slotKey = (id: ObjectId) => blockPrefix(id) + padNumber(id.number);
 
-export function logPrefix(generation: number): string {
-  return `${prefixes.log}${pad(generation, GENERATION_DIGITS)}/`;
-}
-
-export function blockPrefix({ generation, number }: ObjectId): string {
-  const block = pad(number, NUMBER_DIGITS).slice(0, -BLOCK_DIGITS);
-  return `${logPrefix(generation)}${block}/`;
-}
-
-export function slotKey({ generation, number }: ObjectId): string {
-  return `${blockPrefix({ generation, number })}${pad(number, NUMBER_DIGITS)}`;
-}
-
-function baseName({ generation, number }: ObjectId): string {
-  return `${pad(generation, GENERATION_DIGITS)}-${pad(number, NUMBER_DIGITS)}`;
-}
-
-export function baseKey(base: ObjectId): string {
-  return prefixes.bases + baseName(base);
-}
-
-export function chunkPrefix(base: ObjectId): string {
-  return `${prefixes.chunks}${baseName(base)}/`;
-}
-
-export function chunkKey(base: ObjectId, chunk: number): string {
-  return chunkPrefix(base) + pad(chunk, CHUNK_DIGITS);
-}
+const nameOf = (base: ObjectId) => `${padGeneration(base.generation)}-${padNumber(base.number)}`;
+export const baseKey = (base: ObjectId) => prefixes.bases + nameOf(base);
+export const chunkPrefix = (base: ObjectId) => `${prefixes.chunks}${nameOf(base)}/`;
+export const chunkKey = (base: ObjectId, chunk: number) => chunkPrefix(base) + pad(chunk, 6);
 
 /** @returns what has this key, by default a slot; `null` for another key. Numbers have at most 10 digits */
 export function parseKey(key: string, keyOf = slotKey): ObjectId | null {

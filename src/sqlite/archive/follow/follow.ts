@@ -4,7 +4,7 @@ import { withRetries } from "../../../domain/object-storage.ts";
 import { endsCopy, failCopyBroken, isExpected, type ServerContext } from "../context.ts";
 import type { Generation, Heartbeat, Seal, SegmentHeader } from "../format.ts";
 import * as format from "../format.ts";
-import { type ObjectId, shift, slotKey } from "../keys.ts";
+import { isSameSegment, type ObjectId, shift, slotKey } from "../keys.ts";
 import { type Copy, type DatabaseFiles, isSamePosition, type OpenDatabase } from "../machine.ts";
 import { createProblems } from "../problems.ts";
 import * as catalog from "../read/catalog.ts";
@@ -272,7 +272,7 @@ function prepareClaim(following: Following, ended: Seal, end: ObjectId, hasAll: 
 function continueWith(following: Following, ended: Seal, generation: Generation): void {
   const { parent } = generation;
   const end = shift(ended, -1);
-  if (catalog.isSameSegment(parent, end))
+  if (isSameSegment(parent, end))
     return void Object.assign(following, beginLog(following, generation, 1));
   // The copy has segments that the archive has lost.
   if (parent?.generation === end.generation) failContinued();

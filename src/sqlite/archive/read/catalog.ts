@@ -260,15 +260,6 @@ export function requireNewest({ newest, generations }: Catalog): Generation | nu
   );
 }
 
-export function isAtOrBefore(segment: ObjectId, other: ObjectId): boolean {
-  if (segment.generation !== other.generation) return segment.generation < other.generation;
-  return segment.number <= other.number;
-}
-
-export function isSameSegment(one: ObjectId | null, other: ObjectId | null): boolean {
-  return one?.generation === other?.generation && one?.number === other?.number;
-}
-
 /** @returns the generation and those that continue it, each the one before, as far as records say */
 function chainOf(generations: Catalog["generations"], generation: number): [number, ...number[]] {
   const next = generations.values().find(({ parent }) => parent?.generation === generation);
@@ -347,7 +338,7 @@ export async function readNewestProgress(
 }
 
 function isUsable({ base, last, loss }: History): boolean {
-  return base.damage === null && (loss === null || isAtOrBefore(base.last, last));
+  return base.damage === null && (loss === null || keys.isAtOrBefore(base.last, last));
 }
 
 /** Newest first: an older base leads to the same states. @returns those that were tried; only the last can be usable */
@@ -389,7 +380,7 @@ export async function findBaseOf(storage: ObjectStorage, last: ObjectId) {
   const history = await readNewestHistory(await readCatalog(storage));
   if (history === null) return { newest: null, damage: NO_BASE };
   const next = keys.slotKey(keys.shift(history.last, 1));
-  const lost = isAtOrBefore(last, history.last) ? null : `${next} is missing`;
+  const lost = keys.isAtOrBefore(last, history.last) ? null : `${next} is missing`;
   const damage = (await readLastHeader(history)).damage ?? lost;
   return { newest: damage === null ? history.base : null, damage };
 }
@@ -408,7 +399,7 @@ async function findNeeded({ catalog, base, segments }: History, atMs: number) {
     const length = last?.kind === "segment" ? last.number - (last.ascendsFrom ?? 1) : 0;
     const first = await readHead(storage, segments[Math.max(0, end - length)] ?? base.last);
     if (first !== null && first.timeMs <= atMs)
-      return isAtOrBefore(first, base.last) ? base.last : first;
+      return keys.isAtOrBefore(first, base.last) ? base.last : first;
     end -= length + 1;
   }
   return base.last;
@@ -431,7 +422,7 @@ export function failUnrestorable(
 
 async function endMs({ catalog, base, last }: History): Promise<number> {
   const head = await readHead(catalog.storage, last);
-  return isAtOrBefore(last, base.last) ? base.timeMs : (head?.timeMs ?? base.timeMs);
+  return keys.isAtOrBefore(last, base.last) ? base.timeMs : (head?.timeMs ?? base.timeMs);
 }
 
 /** @returns records that are missing, and what generations after the history have written until then, and no base has */
@@ -495,7 +486,7 @@ export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[
   for (const base of catalog.bases) {
     // A base is named if it cannot be used, also if an older one leads to the same states.
     const isKnown =
-      base.damage === null && covered !== null && isAtOrBefore(base.last, covered.last);
+      base.damage === null && covered !== null && keys.isAtOrBefore(base.last, covered.last);
     if (isKnown) continue;
     const history = await readHistory(catalog, base);
     const isRestorable = isUsable(history);
@@ -513,5 +504,5 @@ export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[
 export async function isRestorable(storage: ObjectStorage, damaged: ObjectId | null) {
   const history = await readNewestHistory(await readCatalog(storage));
   if (history?.tail == null || history.loss !== null || !isUsable(history)) return false;
-  return damaged === null || !isAtOrBefore(history.base.first, damaged);
+  return damaged === null || !keys.isAtOrBefore(history.base.first, damaged);
 }

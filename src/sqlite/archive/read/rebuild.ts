@@ -1,28 +1,12 @@
 import { AppError } from "../../../base/error.ts";
-import {
-  MAX_OBJECT_BYTES,
-  type ObjectStorage,
-  withRetries,
-} from "../../../domain/object-storage.ts";
+import type { ObjectStorage } from "../../../domain/object-storage.ts";
+import { MAX_OBJECT_BYTES, withRetries } from "../../../domain/object-storage.ts";
 import { damageOf, decodeChunk, decodeSegment, failDamaged } from "../format.ts";
-import { chunkKey, type ObjectId, shift, slotKey } from "../keys.ts";
-import {
-  type ArchiveMarker,
-  isSamePosition,
-  type Machine,
-  type RestoreTarget,
-  type WalPosition,
-} from "../machine.ts";
-import {
-  type FoundState,
-  failUnrestorable,
-  findState,
-  type History,
-  isAtOrBefore,
-  isSameSegment,
-  readCatalog,
-  readNewestHistory,
-} from "./catalog.ts";
+import { chunkKey, isAtOrBefore, isSameSegment, type ObjectId, shift, slotKey } from "../keys.ts";
+import type { ArchiveMarker, Machine, RestoreTarget, WalPosition } from "../machine.ts";
+import { isSamePosition } from "../machine.ts";
+import type { FoundState, History } from "./catalog.ts";
+import { failUnrestorable, findState, readCatalog, readNewestHistory } from "./catalog.ts";
 
 /** Bounds of the downloads at the same time: small ones wait for the network, large ones take memory. */
 const MAX_DOWNLOADS = 64;

@@ -3,14 +3,8 @@ import { AppError, type ErrorCode, messageOf } from "../../../base/error.ts";
 import type { ArchiveLog, ArchiveSettings } from "../../../domain/archive.ts";
 import { type OpenStorage, withRetries } from "../../../domain/object-storage.ts";
 import type { FileDescriptors } from "../../file/file-watch.ts";
-import {
-  ARCHIVE_CAUSE,
-  type ArchiveCause,
-  type ArchiveReport,
-  causeOf,
-  createWriteState,
-  UNUSABLE,
-} from "../context.ts";
+import type { ArchiveCause, ArchiveReport } from "../context.ts";
+import { ARCHIVE_CAUSE, causeOf, createWriteState, UNUSABLE } from "../context.ts";
 import { follow } from "../follow/follow.ts";
 import { type CopyStart, ensureDatabase, prepareCopy } from "../follow/prepare.ts";
 import type { DatabaseFiles, Machine } from "../machine.ts";

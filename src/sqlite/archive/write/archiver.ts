@@ -1,8 +1,7 @@
 /** Keeps the archive of an open database up to date, generation after generation. Runs in a separate thread. */
 import { AppError, fail, isDiskError, messageOf, systemCode } from "../../../base/error.ts";
 import { type ArchiverOptions, causeOf, createContext } from "../context.ts";
-import { parseKey } from "../keys.ts";
-import { isAtOrBefore } from "../read/catalog.ts";
+import { isAtOrBefore, parseKey } from "../keys.ts";
 import { isUnreadable } from "../read/rebuild.ts";
 import { writeBaseIfDue } from "./bases.ts";
 import { beginGeneration, type Continuation } from "./generation.ts";

@@ -2,8 +2,7 @@
 import { fail } from "../../../base/error.ts";
 import type { ArchiveContext } from "../context.ts";
 import { type Base, type Chunk, encodeChunk, encodeJson } from "../format.ts";
-import { baseKey, chunkKey, type ObjectId } from "../keys.ts";
-import { isAtOrBefore } from "../read/catalog.ts";
+import { baseKey, chunkKey, isAtOrBefore, type ObjectId } from "../keys.ts";
 import { advance, type GenerationWriter, readAll, timeOf } from "./segments.ts";
 
 const CHUNK_BYTES = 4 * 2 ** 20;

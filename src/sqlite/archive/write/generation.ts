@@ -2,15 +2,9 @@
 import { AppError, fail, shellWord } from "../../../base/error.ts";
 import { ARCHIVE_CAUSE, type ArchiveContext, DIVERGED, UNUSABLE } from "../context.ts";
 import type { Base, Generation } from "../format.ts";
-import { type ObjectId, shift } from "../keys.ts";
+import { isSameSegment, type ObjectId, shift } from "../keys.ts";
 import type { ArchiveMarker, DatabaseFiles, Progress, WalPosition } from "../machine.ts";
-import {
-  areVoid,
-  isSameSegment,
-  readEnd,
-  readLastHeader,
-  readNewestProgress,
-} from "../read/catalog.ts";
+import { areVoid, readEnd, readLastHeader, readNewestProgress } from "../read/catalog.ts";
 import { untilStill } from "../read/still.ts";
 import { createRecord, seal, sealerOf } from "./log.ts";
 

@@ -1,14 +1,7 @@
 /** Deletes what an archive no longer needs: never a record, nor the seal of a log. */
 import { mapBounded, type ObjectStorage } from "../../../domain/object-storage.ts";
-import {
-  baseKey,
-  chunkPrefix,
-  heartbeatKey,
-  type ObjectId,
-  parseKey,
-  prefixes,
-  slotKey,
-} from "../keys.ts";
+import type { ObjectId } from "../keys.ts";
+import { baseKey, chunkPrefix, heartbeatKey, parseKey, prefixes, slotKey } from "../keys.ts";
 import { readCatalog, readGeneration } from "../read/catalog.ts";
 import type { GenerationWriter } from "./segments.ts";
 

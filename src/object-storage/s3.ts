@@ -135,13 +135,8 @@ async function listPage({ send, failure }: S3Client, query: Record<string, strin
   return { objects, next: isTruncated ? next : null, bytes: xml.length };
 }
 
-async function listObjects(
-  client: S3Client,
-  start: string,
-  limit = Number.POSITIVE_INFINITY,
-  after = "",
-  pageSize?: number,
-): Promise<StoredObject[]> {
+async function listObjects(client: S3Client, ...given: Parameters<ObjectStorage["list"]>) {
+  const [start, limit = Number.POSITIVE_INFINITY, after = "", pageSize] = given;
   const { below, failure, timeoutMs } = client;
   const afterKey = after === "" ? null : below + after;
   // A page may repeat what is on the one before, and servers need not sort.

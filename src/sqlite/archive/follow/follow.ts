@@ -390,10 +390,8 @@ async function untilTakenOver(following: Following, announce: () => void) {
 export async function follow(options: FollowOptions) {
   const { files, database, start, storage, machine } = options;
   using copy = database.openCopy(start.end);
-  const generation = await catalog.readGeneration(
-    withRetries(storage, machine),
-    start.last.generation,
-  );
+  const retried = withRetries(storage, machine);
+  const generation = await catalog.readGeneration(retried, start.last.generation);
   const following = createFollowing(options, copy, generation);
   const state = () => ({ lacks: following.lacks, canWrite: canWrite(files) });
   using announcing = announceRegularly(options, state);

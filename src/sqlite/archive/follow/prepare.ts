@@ -57,10 +57,8 @@ export async function ensureDatabase(options: ServerContext): Promise<void> {
   if (bases.length === 0) {
     // A standby has waited, and sealed the log.
     if (standby && newest > 0 && (await catalog.areVoid(storage, 0, newest))) return;
-    fail(
-      "operator",
-      `${catalog.NO_BASE}: put back what was deleted, or choose another ARCHIVE_URL`,
-    );
+    const advice = "put back what was deleted, or choose another ARCHIVE_URL";
+    fail("operator", `${catalog.NO_BASE}: ${advice}`);
   }
   if (restore === "never") {
     const command = `user-api restore --from ${shellWord(storage.url)} --database-url ${shellWord(path)}`;

@@ -1,6 +1,7 @@
 import { AppError } from "../../../base/error.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import { MAX_OBJECT_BYTES, withRetries } from "../../../domain/object-storage.ts";
+import type { ServerContext } from "../context.ts";
 import { damageOf, decodeChunk, decodeSegment, failDamaged } from "../format.ts";
 import { chunkKey, isAtOrBefore, isSameSegment, type ObjectId, shift, slotKey } from "../keys.ts";
 import type { ArchiveMarker, Machine, RestoreTarget, WalPosition } from "../machine.ts";
@@ -128,11 +129,7 @@ export async function restoreTo(
 }
 
 /** @param slot `null` for anything else that the newest state needs. @returns whether it is missing or damaged */
-export async function isUnreadable(
-  storage: ObjectStorage,
-  machine: Machine,
-  slot: ObjectId | null,
-): Promise<boolean> {
+export async function isUnreadable({ storage, machine }: ServerContext, slot: ObjectId | null) {
   try {
     if (slot === null) await restoreTo(null, machine, storage, null);
     else decodeSegment(slot, (await storage.get(slotKey(slot))) ?? failDamaged("it", "is missing"));

@@ -1,6 +1,5 @@
 /** Waits for a server that may be running, so that another one does not take its archive by mistake. */
 import type { Clock } from "../../../base/clock.ts";
-import type { ArchiveSettings } from "../../../domain/archive.ts";
 import type { ServerContext } from "../context.ts";
 import { HEAD_BYTES, HEARTBEAT_MS } from "../format.ts";
 import { heartbeatKey, type ObjectId } from "../keys.ts";
@@ -12,7 +11,7 @@ export const STORAGE_POLL_MS = 500;
 
 /** @returns how long a server with this interval of heartbeats must have written nothing before a standby takes over */
 export function patienceMs(
-  { takeoverMs, wasSuperseded }: Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded">,
+  { takeoverMs, wasSuperseded }: Pick<ServerContext, "takeoverMs" | "wasSuperseded">,
   intervalMs: number,
 ): number {
   return Math.max(takeoverMs * (wasSuperseded ? 2 : 1), 2 * intervalMs);

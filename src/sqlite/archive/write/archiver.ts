@@ -62,14 +62,14 @@ function handleError(archive: Archiving, error: unknown): void {
 
 /** Looks for what a standby cannot read. If this server cannot, either, it begins with a new base. */
 async function lookForLack(archive: Archiving, key: string): Promise<void> {
-  const { writer, storage, machine, lack } = archive;
+  const { writer, machine, lack } = archive;
   const nowMs = machine.monotonicMs();
   const isKnown = lack !== null && nowMs - lack.lookedMs < LACK_INTERVAL_MS;
   if (writer?.newestBase == null || (isKnown && (lack.isLost || lack.key === key))) return;
   const slot = parseKey(key);
   // Then the standby can restore what follows.
   if (slot !== null && !isAtOrBefore(writer.newestBase.first, slot)) return;
-  const isLost = await isUnreadable(storage, machine, slot);
+  const isLost = await isUnreadable(archive, slot);
   archive.lack = { key, lookedMs: nowMs, isLost };
   if (isLost && writer === archive.writer) abandon(archive, `a standby lacks ${key}`);
 }

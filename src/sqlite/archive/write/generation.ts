@@ -137,13 +137,10 @@ function continueFollowed(archive: ArchiveContext, followed: Continuation): Begi
  * @param followed what this server has begun already, as a standby. @throws the reason of the signal
  * @throws {AppError} operator with a cause of {@link ArchiveCause} if this database must not be archived
  */
-export async function beginGeneration(
-  archive: ArchiveContext,
-  followed: Continuation | null,
-): Promise<Beginning> {
+export async function beginGeneration(archive: ArchiveContext, followed: Continuation | null) {
   const begun = followed === null ? null : continueFollowed(archive, followed);
   if (begun !== null) return begun;
-  const { opening: storage, identity, commit, machine, files, database, signal, standby } = archive;
+  const { opening: storage, identity, commit, machine, files, database, standby } = archive;
   /** The generation whose log was sealed before the catalog was read. */
   let sealed = 0;
   for (;;) {
@@ -158,8 +155,7 @@ export async function beginGeneration(
         if (standby && !files.readMarker()?.names.includes(newest.name)) failContinued();
         archive.log("info", "waiting for the archive", { holder: newest.holder });
         // Otherwise this is a copy of the files of a server that is running.
-        const server = { storage, machine, signal };
-        if (!(await untilStill(server, tail.sealFrom, standby))) failContinued();
+        if (!(await untilStill({ ...archive, storage }, tail.sealFrom, standby))) failContinued();
       }
       // Otherwise no server would write.
       files.requireWritable();

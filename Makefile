@@ -109,7 +109,7 @@ openapi-test: node_modules/.installed test/openapi/node_modules/.installed ## te
 	@mkdir -p dist/test && : >dist/test/openapi.xml
 	TEST_OPENAPI=true $(bun) test --path-ignore-patterns='test/openapi/generators/**' test/openapi --reporter=junit --reporter-outfile=dist/test/openapi.xml
 
-clients-test: node_modules/.installed test/openapi/node_modules/.installed ## generate clients from the document, compile and run them (Java, Go, Python, TypeScript)
+clients-test: node_modules/.installed test/openapi/node_modules/.installed ## generate clients from the document, compile and run them
 	@mkdir -p dist/test && : >dist/test/clients.xml
 	TEST_OPENAPI=true $(bun) test test/openapi/generators --reporter=junit --reporter-outfile=dist/test/clients.xml
 

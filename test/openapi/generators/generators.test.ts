@@ -1,82 +1,32 @@
-// Clients that were generated from the document compile, and read orders whose totals exceed 32 bits, also if a later
-// version of the server has added a field and a currency.
-import { afterAll, beforeAll, expect, test } from "bun:test";
-import { cpSync, existsSync, rmSync } from "node:fs";
+// Clients that were generated from the document compile, and read what they have created, also if a later version of the
+// server has added a field and a currency.
+import { afterAll, test } from "bun:test";
 import { openapiJson } from "../../../src/http/app.ts";
-import { newUser } from "../../http/make.ts";
-import { startServer, type TestServer } from "../../http/server.ts";
+import { startSharedServer } from "../../http/server.ts";
 import { type Client, expectRecords } from "../exercise.ts";
-import { enabled, expectCompiles, made, run, runTool } from "../made.ts";
-import { documentAsIn30 } from "./document30.ts";
+import { enabled, expectCompiles, made, runTool } from "../made.ts";
 
 const TIMEOUT_MS = 120_000;
-const TOTAL = 2_500_000_000;
 const DOCUMENT = made("document.json");
-/** Where Debian has jars. */
-const JARS = "/usr/share/java";
+const server = enabled ? await startSharedServer() : (null as never);
 
-const has = (program: string) => Bun.which(program) !== null;
-/** What a generated client needs. The test of one that lacks something is skipped. */
-const needs: Readonly<Record<string, boolean>> = {
-  java: has("java"),
-  Java: has("javac") && existsSync(`${JARS}/jackson-databind.jar`),
-  Go: has("go") && existsSync("/usr/share/gocode/src/golang.org/x/oauth2"),
-  Python: existsSync("/usr/lib/python3/dist-packages/certifi"),
-};
-const isSkipped = (language: string) => !enabled || !needs["java"] || !needs[language];
+const later = Bun.serve({
+  hostname: "127.0.0.1",
+  port: 0,
+  async fetch({ url, headers }) {
+    const { pathname, search } = new URL(url);
+    const response = await fetch(server.url + pathname + search, { headers });
+    const { data = {}, ...rest } = (await response.json()) as { data?: object };
+    const added = { text: "new", items: [{ of: 1 }] };
+    const currency = { currency: "XYZ" };
+    const extend = (one: object) => ({ ...one, ...("items" in one && currency), added });
+    const extended = Array.isArray(data) ? data.map(extend) : extend(data);
+    return Response.json({ data: extended, added, ...rest });
+  },
+});
+afterAll(() => later.stop(true));
 
-let server: TestServer;
-let later: Bun.Server<undefined>;
-let order: { readonly id: number; readonly created_at: string };
-if (enabled) {
-  beforeAll(async () => {
-    server = await startServer();
-    const { id } = await newUser(server);
-    const items = [{ sku: "A-1", quantity: 1000, unit_price: TOTAL / 1000 }];
-    const body = { user_id: id, currency: "EUR", items };
-    order = (await server.call("POST", "/orders", { body })).json.data;
-    later = Bun.serve({
-      hostname: "127.0.0.1",
-      port: 0,
-      async fetch({ url, headers }) {
-        const { pathname, search } = new URL(url);
-        const response = await fetch(server.url + pathname + search, { headers });
-        const { data = {}, ...rest } = (await response.json()) as { data?: object };
-        const added = { text: "new", items: [{ of: 1 }] };
-        const currency = { currency: "XYZ" };
-        const extend = (one: object) => ({ ...one, ...("items" in one && currency), added });
-        const extended = Array.isArray(data) ? data.map(extend) : extend(data);
-        return Response.json({ data: extended, added, ...rest });
-      },
-    });
-    await Bun.write(DOCUMENT, openapiJson("1.0.0"));
-    const document = documentAsIn30(JSON.parse(openapiJson("1.0.0")));
-    await Bun.write(made("document30.json"), JSON.stringify(document));
-  });
-  afterAll(async () => {
-    await later.stop(true);
-    await server[Symbol.asyncDispose]();
-  });
-}
-
-/** Runs a program with an address and the id of the order: of the server, and of a later version. */
-async function expectReadsOrder(words: readonly string[], environment = {}): Promise<void> {
-  const expected = `${TOTAL} pending ${Date.parse(order.created_at)}\n`;
-  for (const url of [server.url, later.url.origin]) {
-    const more = { TOKEN: server.writeToken, ...environment };
-    const ran = await run([...words, url, `${order.id}`], more);
-    expect(ran).toEqual({ code: 0, text: expected });
-  }
-}
-
-async function generate(generator: string, options: readonly string[] = []): Promise<string> {
-  const output = made(generator);
-  const jar = "node_modules/@openapitools/openapi-generator-cli/bin/openapi-generator.jar";
-  const input = ["-i", made("document30.json"), "-g", generator, "-o", output];
-  const { code, text } = await run(["java", "-jar", jar, "generate", ...input, ...options]);
-  expect([code, text.match(/^.*(?:ERROR|Exception in).*$/gm)]).toEqual([0, null]);
-  return output;
-}
+if (enabled) await Bun.write(DOCUMENT, openapiJson("1.0.0"));
 
 async function generateWithHeyApi(): Promise<void> {
   const { createClient } = await import("@hey-api/openapi-ts");
@@ -86,13 +36,6 @@ async function generateWithHeyApi(): Promise<void> {
     logs: { level: "silent" },
     plugins: ["@hey-api/client-fetch", "zod", { name: "@hey-api/sdk", validator: "zod" }],
   });
-}
-
-async function generateWithOrval(): Promise<void> {
-  for (const client of ["fetch", "zod"]) {
-    const options = ["--output", made(`orval/${client}.ts`), "--client", client];
-    await runTool("orval", "--input", DOCUMENT, ...options);
-  }
 }
 
 /** Validates only responses, with a version of zod that counts UTF-16 units. */
@@ -128,13 +71,6 @@ const generators: Readonly<Record<string, Generator>> = {
       return `(await api.${method}("/api/v1/${tagOf(operation)}", { ${value} })).data!`;
     },
   ],
-  oazapfts: [
-    () => runTool("oazapfts", DOCUMENT, made("oazapfts.ts")),
-    `const { ok } = await import("@oazapfts/runtime");
-  const api = await import("./oazapfts.ts");
-  Object.assign(api.defaults, { baseUrl, headers });`,
-    (operation, input) => `ok(api.${operation}(${input}))`,
-  ],
   "Kubb with zod": [
     generateWithKubb,
     `const { setConfig } = await import("@kubb/plugin-client/clients/fetch");
@@ -147,19 +83,6 @@ const generators: Readonly<Record<string, Generator>> = {
     `const api = await import("./hey-api/index.ts");
   (await import("./hey-api/client.gen.ts")).client.setConfig({ baseUrl, headers });`,
     (operation, input) => `(await api.${operation}({ ${input}, throwOnError: true })).data`,
-  ],
-  "orval with zod": [
-    generateWithOrval,
-    `const api = { ...(await import("./orval/fetch.ts")), ...(await import("./orval/zod.ts")) };
-  const json = { ...headers, "content-type": "application/json" };
-  const send = async (path: string, init?: RequestInit) =>
-    (await fetch(baseUrl + path, { ...init, headers: json })).json();`,
-    (operation, input) => {
-      const name = operation.replace(/^./, (letter) => letter.toUpperCase());
-      const post = `(), { method: "POST", body: JSON.stringify(body) }`;
-      const request = `api.get${name}Url${input === "body" ? post : "(query)"}`;
-      return `api.${name}Response.parse(await send(${request}))`;
-    },
   ],
   "openapi-typescript-codegen": [
     () =>
@@ -213,45 +136,3 @@ test.skipIf(!enabled).each(Object.entries(generators))(
   },
   TIMEOUT_MS,
 );
-
-/** Each makes a client with OpenAPI Generator. @returns the words that run its program, and their environment */
-const makers: Readonly<Record<string, () => Promise<[words: string[], environment?: object]>>> = {
-  async Java() {
-    const output = await generate("java", ["--library", "native"]);
-    const jars = ["core", "databind", "annotations"].map((name) => `${JARS}/jackson-${name}.jar`);
-    const classes = made("java-classes");
-    const sources = [`${output}/src/main`, `${import.meta.dir}/java`].flatMap((directory) =>
-      [...new Bun.Glob("**/*.java").scanSync(directory)].map((path) => `${directory}/${path}`),
-    );
-    const options = ["-nowarn", "-proc:none", "-cp", jars.join(":"), "-d", classes];
-    const compiled = await run(["javac", ...options, ...sources]);
-    expect(compiled.code, compiled.text).toBe(0);
-    return [["java", "-cp", [classes, ...jars].join(":"), "ReadOrder"]];
-  },
-  async Go() {
-    const output = await generate("go-experimental");
-    const path = made("go-path");
-    rmSync(path, { recursive: true, force: true });
-    cpSync(output, `${path}/src/openapi`, { recursive: true });
-    const environment = {
-      GO111MODULE: "off",
-      GOCACHE: made("go-cache"),
-      GOPATH: `${path}:/usr/share/gocode`,
-    };
-    const program = made("read-order-in-go");
-    const built = await run(["go", "build", "-o", program, "./generators/go/main.go"], environment);
-    expect(built).toEqual({ code: 0, text: "" });
-    return [[program]];
-  },
-  async Python() {
-    const pythonpath = await generate("python");
-    return [["/usr/bin/python3", "generators/python/read_order.py"], { PYTHONPATH: pythonpath }];
-  },
-};
-
-for (const [language, make] of Object.entries(makers))
-  test.skipIf(isSkipped(language))(
-    `a client of OpenAPI Generator for ${language} reads an order when its total exceeds 32 bits`,
-    async () => expectReadsOrder(...(await make())),
-    TIMEOUT_MS,
-  );

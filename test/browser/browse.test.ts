@@ -1,15 +1,14 @@
 // The page to look at records, of the binary in Chromium, run by `make browser-test`: it must have no errors, send no
 // requests to other hosts, show texts only as texts, and be usable with the keyboard and a screen reader.
-import { afterAll, expect, test } from "bun:test";
+import { expect } from "bun:test";
 import { join } from "node:path";
-import type { BrowserContextOptions, Page } from "playwright-core";
+import type { Page } from "playwright-core";
 import { newOrder, newUser } from "../http/make.ts";
-import { createToken, startSharedServer } from "../http/server.ts";
-import { chromiumPath, openBrowser, openPage } from "./browser.ts";
+import { createToken } from "../http/server.ts";
+import { openTests } from "./browser.ts";
 
-const [browser, server] =
-  chromiumPath === "" ? ([] as never) : await Promise.all([openBrowser(), startSharedServer()]);
-afterAll(() => browser?.close());
+const EXPECTED = /status of (?:400|401|403|404|503) /;
+const { isSkipped, server, testPage } = await openTests("/api/v1/browse", "main", EXPECTED);
 
 const HOSTILE = "<img src=x onerror=alert(1)>";
 
@@ -27,25 +26,11 @@ async function makeRecords() {
   await server.call("PATCH", `/orders/${order.id}`, { body: { refunded: 1_000 } });
   return { user, order };
 }
-const { user, order } = chromiumPath === "" ? ({} as never) : await makeRecords();
+const { user, order } = isSkipped ? ({} as never) : await makeRecords();
 
-const EXPECTED = /status of (?:400|401|403|404|503) /;
-
-function testPage(
-  name: string,
-  work: (page: Page, use: (token: string) => Promise<void>) => Promise<void>,
-  options: BrowserContextOptions = {},
-): void {
-  const run = async () => {
-    await using opened = await openPage(browser, server.url, "/api/v1/browse", options);
-    const { page, faults } = opened;
-    await work(page, async (token) => {
-      await page.getByLabel("Token").fill(token);
-      await page.getByRole("button", { name: "Show records" }).click();
-    });
-    expect(faults.filter((fault) => !EXPECTED.test(fault))).toEqual([]);
-  };
-  test.skipIf(chromiumPath === "")(name, run, 60_000);
+async function use(page: Page, token: string): Promise<void> {
+  await page.getByLabel("Token").fill(token);
+  await page.getByRole("button", { name: "Show records" }).click();
 }
 
 const captionOf = (page: Page, text: string) =>
@@ -59,8 +44,8 @@ async function axeFindings(page: Page): Promise<unknown[]> {
   return violations.map(({ id, nodes }: any) => [id, nodes[0]?.html]);
 }
 
-testPage("page shows orders by their filters, page by page, and goes back", async (page, use) => {
-  await use(server.readToken);
+testPage("page shows orders by their filters, page by page, and goes back", async (page) => {
+  await use(page, server.readToken);
   await captionOf(page, "60 orders, 1 to 50");
   await page.getByRole("link", { name: "Next" }).click();
   await captionOf(page, "60 orders, 51 to 60");
@@ -94,8 +79,8 @@ testPage("page shows orders by their filters, page by page, and goes back", asyn
   await captionOf(page, "3 users, 1 to 3");
 });
 
-testPage("page shows a record with its history, and texts only as texts", async (page, use) => {
-  await use(server.readToken);
+testPage("page shows a record with its history, and texts only as texts", async (page) => {
+  await use(page, server.readToken);
   await captionOf(page, "60 orders");
   await page.getByRole("link", { name: String(order.id), exact: true }).click();
   await captionOf(page, "History: 3");
@@ -113,8 +98,8 @@ testPage("page shows a record with its history, and texts only as texts", async 
   await captionOf(page, "60 orders");
 });
 
-testPage("page plots sums, with a table of the numbers", async (page, use) => {
-  await use(server.readToken);
+testPage("page plots sums, with a table of the numbers", async (page) => {
+  await use(page, server.readToken);
   const busy = { status: 503, headers: { "retry-after": "0" } };
   await page.route("**/orders/sums?*", (route) => route.fulfill(busy), { times: 1 });
   await page.getByRole("link", { name: "Sums" }).click();
@@ -126,24 +111,21 @@ testPage("page plots sums, with a table of the numbers", async (page, use) => {
   );
 });
 
-testPage(
-  "page asks again when a token is unknown or revoked, and forgets one",
-  async (page, use) => {
-    await use(`uat_${"0".repeat(36)}`);
-    await page.getByRole("status").filter({ hasText: "unknown, expired or revoked" }).waitFor();
-    await use(` Bearer ${server.readToken}\n`);
-    await captionOf(page, "60 orders");
-    await page.reload();
-    await captionOf(page, "60 orders");
-    await page.getByRole("button", { name: "Forget" }).click();
-    await page.getByLabel("Token").waitFor();
-    expect(await page.evaluate("sessionStorage.length + localStorage.length")).toBe(0);
-    expect(await page.getByRole("table").count()).toBe(0);
-  },
-);
+testPage("page asks again when a token is unknown or revoked, and forgets one", async (page) => {
+  await use(page, `uat_${"0".repeat(36)}`);
+  await page.getByRole("status").filter({ hasText: "unknown, expired or revoked" }).waitFor();
+  await use(page, ` Bearer ${server.readToken}\n`);
+  await captionOf(page, "60 orders");
+  await page.reload();
+  await captionOf(page, "60 orders");
+  await page.getByRole("button", { name: "Forget" }).click();
+  await page.getByLabel("Token").waitFor();
+  expect(await page.evaluate("sessionStorage.length + localStorage.length")).toBe(0);
+  expect(await page.getByRole("table").count()).toBe(0);
+});
 
-testPage("page does not offer what the token may not read", async (page, use) => {
-  await use(await createToken(server.database, "users-only", "users:read"));
+testPage("page does not offer what the token may not read", async (page) => {
+  await use(page, await createToken(server.database, "users-only", "users:read"));
   await captionOf(page, " users, 1 to ");
   expect(await page.getByRole("link", { name: /Orders|Sums/ }).count()).toBe(0);
 });
@@ -151,9 +133,9 @@ testPage("page does not offer what the token may not read", async (page, use) =>
 for (const colorScheme of ["light", "dark"] as const)
   testPage(
     `page is ${colorScheme}, 375 pixels wide, used by keyboard, and axe finds nothing`,
-    async (page, use) => {
+    async (page) => {
       expect(await axeFindings(page)).toEqual([]);
-      await use(server.readToken);
+      await use(page, server.readToken);
       for (const view of ["orders", "users", `users/${user.id}`, "sums", `orders/${order.id}`]) {
         await page.evaluate(`location.hash = "#/${view}"`);
         await page.locator("h2", { hasText: view.replace("s/", " ") }).waitFor();

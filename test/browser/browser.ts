@@ -1,8 +1,10 @@
 /** Chromium, and everything that a page must not do. */
-import type { Browser, BrowserContextOptions } from "playwright-core";
+import { afterAll, expect, test } from "bun:test";
+import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import { startSharedServer } from "../http/server.ts";
 
 /** Path of Chromium; empty if the page is not tested. */
-export const chromiumPath: string = Bun.env["TEST_BROWSER"] ?? "";
+const chromiumPath: string = Bun.env["TEST_BROWSER"] ?? "";
 
 /** Disables Chromium's own requests. */
 const quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync"];
@@ -14,14 +16,14 @@ const REPORT_BREACHES = `
     console.error("breaks " + violatedDirective + " with " + blockedURI));
 `;
 
-export async function openBrowser(): Promise<Browser> {
+async function openBrowser(): Promise<Browser> {
   // Imported here, because the package is only installed for these tests.
   const { chromium } = await import("playwright-core");
   return chromium.launch({ executablePath: chromiumPath, args: flags });
 }
 
 /** @returns the page, and errors and warnings on the console, exceptions, breaches of the policy and requests to others */
-export async function openPage(
+async function openPage(
   browser: Browser,
   url: string,
   path: string,
@@ -41,4 +43,35 @@ export async function openPage(
   await page.addInitScript(REPORT_BREACHES);
   await page.goto(url + path);
   return { page, faults, [Symbol.asyncDispose]: () => context.close() };
+}
+
+/**
+ * Starts a server for the tests of one of its pages, which are skipped without Chromium.
+ * @param ready a selector of what the page has when it can be used
+ * @param expected an error that Chromium logs, too: of a response that the page expects
+ */
+export async function openTests(path: string, ready: string, expected: RegExp) {
+  const isSkipped = chromiumPath === "";
+  const [browser, server] = isSkipped
+    ? ([] as never)
+    : await Promise.all([openBrowser(), startSharedServer()]);
+  afterAll(() => browser?.close());
+
+  /** Tests the page, and expects no other errors. @param work takes out of `faults` those that it expects */
+  function testPage(
+    name: string,
+    work: (page: Page, faults: string[]) => Promise<void>,
+    options: BrowserContextOptions = {},
+  ): void {
+    const run = async () => {
+      await using opened = await openPage(browser, server.url, path, options);
+      const { page, faults } = opened;
+      await page.waitForSelector(ready);
+      await work(page, faults);
+      expect(faults.filter((fault) => !expected.test(fault))).toEqual([]);
+    };
+    test.skipIf(isSkipped)(name, run, 60_000);
+  }
+
+  return { isSkipped, server, testPage };
 }

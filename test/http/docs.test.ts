@@ -23,18 +23,13 @@ test.each(FILES)(
       const head = await server.call("HEAD", path, { token });
       expect([get.status, get.text === original, head.text]).toEqual([200, true, ""]);
       expect(get.headers.has("content-encoding")).toBe(false);
-      for (const { status, headers } of [get, head])
-        expect([status, Object.fromEntries(headers)]).toMatchObject([
-          200,
-          {
-            "content-type": type,
-            "cache-control": "no-cache",
-            "x-content-type-options": "nosniff",
-            "referrer-policy": "no-referrer",
-            "x-request-id": expect.stringMatching(/./),
-            etag: expect.stringMatching(/^"\w+"$/),
-          },
-        ]);
+      expect(head.status).toBe(200);
+      for (const { headers } of [get, head])
+        expect(Object.fromEntries(headers)).toMatchObject({
+          ...{ "content-type": type, "cache-control": "no-cache" },
+          ...{ "x-content-type-options": "nosniff", "referrer-policy": "no-referrer" },
+          ...{ "x-request-id": expect.stringMatching(/./), etag: expect.stringMatching(/^"\w+"$/) },
+        });
     }
     expect((await server.call("GET", `${path}?url=https://example.com`, noToken)).status).toBe(400);
     const etag = (await server.call("HEAD", path, noToken)).headers.get("etag") ?? "";

@@ -38,6 +38,10 @@ export async function newOrder(
   return created(await server.call("POST", "/orders", { body }));
 }
 
+/** @param path of the list @param userId of an order */
+export const newRecord = (server: TestServer, path: string, userId: number, fields: Fields = {}) =>
+  path === "/users" ? newUser(server, fields) : newOrder(server, userId, fields);
+
 /**
  * @param user the literal of `user_id`
  * @param items the literals of `quantity` and `unit_price`, e.g. `2 × 250`

@@ -78,28 +78,37 @@ test("a request is not handled when its client has disconnected during a long wa
   expect([(await first).status, (await waiting).status]).toEqual([200, 499]);
 });
 
+const tokenOf = (hash: string) => ({ hash, scope: "write", expires_at: null, revoked_at: null });
+
+/** @param find looks up a token. @returns a function that sends a request with a token to the app */
+function makeSender(find: (hash: string) => unknown, users: object = {}) {
+  const stores = createReplaceableStore();
+  const tokens = { find, touch: async () => {} };
+  stores.replace({ secondsBehind: () => null, tokens, users } as never);
+  const app = makeApp({}, {}, stores);
+  return (token: string, method: string, path: string, more: RequestInit = {}) => {
+    const headers = { host: "localhost", authorization: `Bearer ${token}`, ...more.headers };
+    return app.handle(new Request(`http://localhost${path}`, { method, ...more, headers }));
+  };
+}
+
 /** An app whose look-ups of tokens wait until the test ends them. Only one token is valid. */
 function makeLookups() {
   const valid = newToken();
-  const hash = hashToken(valid);
-  const token = { hash, scope: "write", expires_at: null, revoked_at: null };
+  const token = tokenOf(hashToken(valid));
   const lookups = [Promise.withResolvers<void>()];
   const find = async (wanted: string) => {
     await lookups.at(-1)?.promise;
-    return wanted === hash ? token : null;
+    return wanted === token.hash ? token : null;
   };
-  const stores = createReplaceableStore();
-  stores.replace({ secondsBehind: () => null, tokens: { find, touch: async () => {} } } as never);
-  const app = makeApp({}, {}, stores);
+  const send = makeSender(find);
   return {
     valid,
     hold: () => lookups.push(Promise.withResolvers()),
     end: () => lookups.at(-1)?.resolve(),
     /** Sends a request with a body to a path that does not exist. @returns the status */
     async post(credentials: string, headers: Record<string, string>, body = ""): Promise<number> {
-      const all = { host: "localhost", authorization: `Bearer ${credentials}`, ...headers };
-      const request = new Request("http://localhost/a", { method: "POST", headers: all, body });
-      return (await app.handle(request)).status;
+      return (await send(credentials, "POST", "/a", { headers, body })).status;
     },
   };
 }
@@ -108,18 +117,11 @@ const inChunks = { "transfer-encoding": "chunked" };
 
 test("a write is rejected before its body is read when writes of its token have half of the memory, and others go on", async () => {
   const [one, other] = [newToken(), newToken()];
-  const find = (hash: string) => ({ hash, scope: "write", expires_at: null, revoked_at: null });
   const held = Promise.withResolvers<object>();
-  const users = { create: () => held.promise, get: () => null };
-  const stores = createReplaceableStore();
-  const tokens = { find, touch: async () => {} };
-  stores.replace({ secondsBehind: () => null, tokens, users } as never);
-  const app = makeApp({}, {}, stores);
+  const request = makeSender(tokenOf, { create: () => held.promise, get: () => null });
   async function send(token: string, method: string, path: string, more: RequestInit = {}) {
-    const headers = { host: "localhost", authorization: `Bearer ${token}`, ...more.headers };
-    const request = new Request(`http://localhost/api/v1${path}`, { method, ...more, headers });
-    const response = await app.handle(request);
-    return `${response.status} ${response.headers.get("retry-after")}`;
+    const { status, headers } = await request(token, method, `/api/v1${path}`, more);
+    return `${status} ${headers.get("retry-after")}`;
   }
   const body = '{"email":"a@b.cd"}'.padEnd(2 ** 16);
   const headers = { "content-length": `${body.length}` };
@@ -166,17 +168,10 @@ test("a body in chunks counts as much as has arrived when its token is looked up
 test("the bodies of writes that wait for their turn count as those of writes in progress", async () => {
   let timeMs = 0;
   using _clock = spyOn(performance, "now").mockImplementation(() => timeMs++);
-  const stores = createReplaceableStore();
-  const find = (hash: string) => ({ hash, scope: "write", expires_at: null, revoked_at: null });
-  const tokens = { find, touch: async () => {} };
-  stores.replace({ secondsBehind: () => null, tokens } as never);
-  const app = makeApp({}, {}, stores);
-  const authorization = `Bearer ${newToken()}`;
-  const headers = { host: "localhost", authorization, "content-length": `${2 ** 16}` };
+  const [send, token] = [makeSender(tokenOf), newToken()];
   // Each is invalid, and counts until that is found. 128 are half of the memory.
-  const init = { method: "POST", headers, body: "".padEnd(2 ** 16) };
-  const send = async () =>
-    (await app.handle(new Request("http://localhost/api/v1/users", init))).status;
-  const statuses = await Promise.all(Array.from({ length: 130 }, send));
+  const init = { headers: { "content-length": `${2 ** 16}` }, body: "".padEnd(2 ** 16) };
+  const sent = Array.from({ length: 130 }, () => send(token, "POST", "/api/v1/users", init));
+  const statuses = (await Promise.all(sent)).map(({ status }) => status);
   expect(new Set(statuses)).toEqual(new Set([503, 400]));
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { newToken } from "../../../src/domain/token.ts";
-import { expectError, newEmail, newOrder, newUser, stored } from "../make.ts";
+import { expectError, newEmail, newOrder, newRecord, newUser, stored } from "../make.ts";
 import { sendRaw } from "../raw.ts";
 import { type CallOptions, startSharedServer, type TestResponse } from "../server.ts";
 
@@ -67,8 +67,8 @@ describe.each([
   ["orders", ["PATCH"]],
 ] as const)("preconditions on %s", (noun, methods) => {
   const make = async () => {
-    const record = noun === "users" ? await newUser(server) : await newOrder(server, user.id);
-    const path = `/${noun}/${record.id}`;
+    const { id } = await newRecord(server, `/${noun}`, user.id);
+    const path = `/${noun}/${id}`;
     await server.call("PATCH", path, { body: { metadata: { at: "2" } } });
     return path;
   };
@@ -142,7 +142,7 @@ const writes: [method: string, path: string, again: number, newBody?: () => obje
 test.each(writes)(
   "a retry of %s %s replays the first response byte for byte, before its preconditions, and changes nothing",
   async (method, path, again, newBody) => {
-    const make = () => (path === "/users" ? newUser(server) : newOrder(server, user.id));
+    const make = () => newRecord(server, path, user.id);
     const [{ id }, key, body] = [await make(), crypto.randomUUID(), newBody?.()];
     const typed = { "idempotency-key": key, "content-type": "application/json" };
     /** Sends the same write, or one of another record, or by another token. */

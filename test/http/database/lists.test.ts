@@ -1,7 +1,7 @@
 // Pages, their links, and records by reference and id. That a list has what its filters say is a rule of the model of the
 // contract.
 import { expect, test } from "bun:test";
-import { expectError, links, newOrder, newUser } from "../make.ts";
+import { expectError, links, newOrder, newRecord, newUser } from "../make.ts";
 import { startSharedServer, type TestResponse } from "../server.ts";
 
 const server = await startSharedServer();
@@ -38,14 +38,12 @@ test("GET /users has links to others at an offset that is no multiple of the lim
 test.each(["/users", "/orders"])("a reference of %s is found as it is", async (path) => {
   const others = ["😀".repeat(255), "a b", "№ 2026/10,42&x=y+%41;#?'\"\\", "a\u0301", "á", "Á"];
   for (const reference of ["1", "ΑΣ", ...others]) {
-    const record = await (path === "/users"
-      ? newUser(server, { reference })
-      : newOrder(server, buyer.id, { reference }));
+    const record = await newRecord(server, path, buyer.id, { reference });
     const found = await server.call("GET", `${path}?reference=${encodeURIComponent(reference)}`);
     expect([record.reference, found.json.data]).toEqual([reference, [record]]);
     expect((await server.call("GET", links(found)["first"] ?? "")).text).toBe(found.text);
   }
-  const other = await (path === "/users" ? newUser(server) : newOrder(server, buyer.id));
+  const other = await newRecord(server, path, buyer.id);
   const taken = await server.call("PATCH", `${path}/${other.id}`, { body: { reference: "1" } });
   expectError(taken, 409, "reference is already taken");
 });
@@ -55,8 +53,7 @@ test.each(["/users", "/orders"])(
   "GET %s?id has the records that exist, with their total, and links with the ids as they were sent",
   async (path) => {
     const records: TestResponse["json"][] = [];
-    for (let n = 0; n < 3; n += 1)
-      records.push(await (path === "/users" ? newUser(server) : newOrder(server, buyer.id)));
+    for (let n = 0; n < 3; n += 1) records.push(await newRecord(server, path, buyer.id));
     const [a, b, c] = records.map(({ id }) => id);
     const beyond = "9007199254740993,9223372036854775808";
     const ids = `${c},${a},${beyond},${b}`;

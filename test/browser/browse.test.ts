@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { newOrder, newUser } from "../http/make.ts";
 import { createToken } from "../http/server.ts";
-import { openTests } from "./browser.ts";
+import { isDark, openTests } from "./browser.ts";
 
 const EXPECTED = /status of (?:400|401|403|404|503) /;
 const { isSkipped, server, testPage } = await openTests("/api/v1/browse", "main", EXPECTED);
@@ -144,10 +144,7 @@ for (const colorScheme of ["light", "dark"] as const)
         expect(Math.max(...((await page.evaluate(heights)) as number[]))).toBeLessThan(50);
         expect(await page.evaluate("document.documentElement.scrollWidth")).toBe(375);
       }
-      const [, red] =
-        /rgb\((\d+)/.exec(await page.evaluate("getComputedStyle(document.body).backgroundColor")) ??
-        [];
-      expect(Number(red) > 127).toBe(colorScheme === "light");
+      expect(await isDark(page)).toBe(colorScheme === "dark");
       await page.getByRole("link", { name: "Skip to the records" }).focus();
       await page.keyboard.press("Enter");
       await page.keyboard.press("Tab");

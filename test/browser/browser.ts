@@ -45,6 +45,11 @@ async function openPage(
   return { page, faults, [Symbol.asyncDispose]: () => context.close() };
 }
 
+export async function isDark(page: Page): Promise<boolean> {
+  const color: string = await page.evaluate("getComputedStyle(document.body).backgroundColor");
+  return Number(/\d+/.exec(color)?.[0]) < 128;
+}
+
 /**
  * Starts a server for the tests of one of its pages, which are skipped without Chromium.
  * @param ready a selector of what the page has when it can be used

@@ -1,13 +1,13 @@
 // The image in containers, run by `make image-test`: it must need only its volume and little memory, and report what is
 // missing.
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import { chmodSync } from "node:fs";
 import manifest from "../../package.json" with { type: "json" };
 import { newEmail, newUser } from "../http/make.ts";
 import { openMany, rawRequest } from "../http/raw.ts";
 import type { TestResponse } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
-import { type Container, MEMORY_LIMIT_BYTES, openPodman, type Podman } from "./podman.ts";
+import { type Container, MEMORY_LIMIT_BYTES, openPodman } from "./podman.ts";
 import { anonymousMemory, highestMemory, rightsOf } from "./process.ts";
 
 const archive = Bun.env["TEST_IMAGE"] ?? "";
@@ -21,13 +21,8 @@ const DOCKER_GRACE_S = 10;
 const [LOAD_RATE, LOAD_S] = [200, 5];
 const NOBODY = 65_532;
 
-let podman: Podman;
-if (againstImage) {
-  beforeAll(async () => {
-    podman = await openPodman(archive);
-  }, 60_000);
-  afterAll(() => podman?.[Symbol.asyncDispose]());
-}
+const podman = againstImage ? await openPodman(archive) : (null as never);
+afterAll(() => podman?.[Symbol.asyncDispose]());
 
 function testImage(name: string, work: () => Promise<void>): void {
   test.skipIf(!againstImage)(name, work, 60_000);

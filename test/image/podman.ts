@@ -21,8 +21,7 @@ interface RunOptions {
   readonly args?: readonly string[];
 }
 
-export type Podman = Awaited<ReturnType<typeof openPodman>>;
-export type Container = Awaited<ReturnType<Podman["serve"]>>;
+export type Container = Awaited<ReturnType<Awaited<ReturnType<typeof openPodman>>["serve"]>>;
 
 const rights = ["--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--pids-limit=64"];
 const memory = [`--memory=${MEMORY_LIMIT_BYTES}b`, `--memory-swap=${MEMORY_LIMIT_BYTES}b`];

@@ -1,38 +1,25 @@
 // The SBOM and the licenses of a release, compared with what the bundler puts into the binary.
-import { beforeAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { Spec, Validation } from "@cyclonedx/cyclonedx-library";
 import manifest from "../../package.json" with { type: "json" };
-import {
-  type BundledPackage,
-  type Metafile,
-  readContents,
-} from "../../scripts/release/contents.ts";
+import { type Metafile, readContents } from "../../scripts/release/contents.ts";
 import { createNotices } from "../../scripts/release/notices.ts";
 import { createSbom } from "../../scripts/release/sbom.ts";
 import { targets } from "../../scripts/release/targets.ts";
 
-let metafile: Metafile;
-let packages: readonly BundledPackage[];
-
-beforeAll(async () => {
-  const built = await Bun.build({
-    entrypoints: [
-      "src/main.ts",
-      "src/sqlite/file/thread.worker.ts",
-      "src/sqlite/tables/sums.worker.ts",
-    ],
-    external: ["file-type"],
-    target: "bun",
-    metafile: true,
-  });
-  metafile = built.metafile as Metafile;
-  packages = await readContents(metafile);
+const workers = ["src/sqlite/file/thread.worker.ts", "src/sqlite/tables/sums.worker.ts"];
+const { metafile } = await Bun.build({
+  entrypoints: ["src/main.ts", ...workers],
+  external: ["file-type"],
+  target: "bun",
+  metafile: true,
 });
+const packages = await readContents(metafile as Metafile);
 
-const facts = () => ({ version: "1.2.3", packages });
+const facts = { version: "1.2.3", packages };
 const createBill = (target = targets[0]!) => {
   const committedAt = new Date("2026-01-02T03:04:05Z");
-  return createSbom({ ...facts(), target, sha256: "0".repeat(64), committedAt });
+  return createSbom({ ...facts, target, sha256: "0".repeat(64), committedAt });
 };
 
 test("readContents returns the packages of the bundle, without development dependencies", () => {
@@ -92,7 +79,7 @@ test("createSbom matches the schema of CycloneDX, has no unknown fields, and ret
 });
 
 test.each(targets)("createNotices has the text of every license for $name", async (target) => {
-  const text = await createNotices({ ...facts(), target });
+  const text = await createNotices({ ...facts, target });
   for (const { name, version, texts, license } of packages) {
     expect(text).toContain(`\n${name} ${version}\n`);
     for (const licenseText of texts) expect(text).toContain(licenseText);
@@ -106,7 +93,7 @@ test.each(targets)("createNotices has the text of every license for $name", asyn
 test("createNotices has the text of every license that Bun's own list names", async () => {
   const document = await Bun.file("node_modules/bun-types/docs/project/license.mdx").text();
   const [, table = ""] = /## Linked libraries\n(.*?)\n## /s.exec(document) ?? [];
-  const text = await createNotices({ ...facts(), target: targets[0]! });
+  const text = await createNotices({ ...facts, target: targets[0]! });
   const ids: [pattern: RegExp, id: string][] = [
     [/Apache/, "Apache-2.0"],
     [/BSD 2-Clause/, "BSD-2-Clause"],

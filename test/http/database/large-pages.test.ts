@@ -1,10 +1,10 @@
 // Pages of more than 256 KiB: how large they may be, what their readers may hold, and that they are exact.
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import type { Socket } from "node:net";
 import { withStore } from "../../support/open-store.ts";
 import { metricOf, newEmail } from "../make.ts";
 import { rawRequest, sendOnly } from "../raw.ts";
-import { startServer, type TestServer } from "../server.ts";
+import { startSharedServer } from "../server.ts";
 
 /** More records of this size than fit into a page of 4 MiB. */
 const RECORDS = 80;
@@ -22,30 +22,14 @@ const metadata = makeMetadata(467);
 /** 65 of them fit into a page, with the other fields or without. */
 const metadataOfOrders = makeMetadata(470);
 
-let server: TestServer;
-
-async function importRecords(): Promise<void> {
+const server = await startSharedServer();
+await withStore(server.database, async ({ bulk }) => {
   const all = Array.from({ length: RECORDS });
-  await withStore(server.database, async ({ bulk }) => {
-    await bulk.users.import(all.map(() => ({ email: newEmail(), name: null, metadata })));
-    await bulk.orders.import(
-      all.map(() => ({
-        user_id: 1,
-        currency: "EUR",
-        items: [{ sku: "a", quantity: 1, unit_price: 1 }],
-        total: 1,
-        reference: crypto.randomUUID(),
-        metadata: metadataOfOrders,
-      })),
-    );
-  });
-}
-
-beforeAll(async () => {
-  server = await startServer();
-  await importRecords();
-}, 60_000);
-afterAll(() => server?.[Symbol.asyncDispose]());
+  await bulk.users.import(all.map(() => ({ email: newEmail(), name: null, metadata })));
+  const items = [{ sku: "a", quantity: 1, unit_price: 1 }];
+  const order = { user_id: 1, currency: "EUR", items, total: 1, metadata: metadataOfOrders };
+  await bulk.orders.import(all.map(() => ({ ...order, reference: crypto.randomUUID() })));
+});
 
 const SERVED = 'http_requests_total{method="GET",route="/api/v1/users",status="200"}';
 

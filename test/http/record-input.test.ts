@@ -6,7 +6,7 @@ import {
   type Fields,
   metadataOf,
   newEmail,
-  newOrder,
+  newRecord,
   newUser,
   orderText,
   send,
@@ -153,17 +153,14 @@ for (const [method, path, bodyOf, rows] of [
 ] as const)
   test.each([...ofAll, ...rows])(`${method} ${path} stores nothing when %s`, async (...row) => {
     const [problem, ...fields] = row;
-    const made = { metadata: { a: "1" } };
-    const { id } = await (path === "/users" ? newUser(server, made) : newOrder(server, buyer.id));
+    const { id } = await newRecord(server, path, buyer.id, { metadata: { a: "1" } });
+    const target = method === "POST" ? path : `${path}/${id}`;
     const state = () => stored(server, `${path}?limit=1`, `${path}/${id}`);
     const before = await state();
     const error = new RegExp(`^${RegExp.escape(`Validation failed: ${problem}`)}`);
     for (const some of fields) {
       const body = { ...bodyOf(), ...some };
-      const response = await server.call(method, method === "POST" ? path : `${path}/${id}`, {
-        body,
-      });
-      expectError(response, 400, error, secret);
+      expectError(await server.call(method, target, { body }), 400, error, secret);
     }
     expect(await state()).toEqual(before);
   });

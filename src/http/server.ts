@@ -16,7 +16,7 @@ const MAX_REQUEST_BYTES = 2 ** 40;
 const HANDOVER_MS = 1_000;
 
 const listenErrors: Readonly<Record<string, string>> = {
-  EADDRINUSE: "the port is in use: PORT is another one",
+  EADDRINUSE: "the port is in use: set PORT to another one",
   EADDRNOTAVAIL: "this machine does not have the address",
   EINVAL: "it is not an address of this machine",
   EACCES: "no permission to use the port",

@@ -103,7 +103,7 @@ test.each([
   using other = makeHarness();
   const outcome = await other.run("serve", "--port", port);
   expect(outcome).toEqual(
-    failed(`Cannot listen on 127.0.0.1:${port}: the port is in use: PORT is another one`),
+    failed(`Cannot listen on 127.0.0.1:${port}: the port is in use: set PORT to another one`),
   );
   expect(await other.isFree()).toBe(true);
   // Everything is closed before `stopped` is logged.

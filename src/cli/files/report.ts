@@ -1,7 +1,7 @@
 /** What a command prints that brings records of another system, and its file of rejected ones. */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import { formatNumber } from "../../base/count-text.ts";
+import { formatCount, formatNumber } from "../../base/count-text.ts";
 import { fail } from "../../base/error.ts";
 import { withFileErrors } from "../system/streams.ts";
 import type { CommandSystem, OutputStream } from "../system/system.ts";
@@ -51,8 +51,11 @@ export function createReport(system: CommandSystem, directory: string | undefine
       rejects?.finish();
       const names = ["updated", "unchanged", "erased", "rejected", "ignored"] as const;
       const others = names.map((name) => `${formatNumber(counts[name])} ${name}`).join(", ");
-      const [orders, users] = [counts.created, counts.users].map(formatNumber);
-      const summary = `${did} ${orders} orders (${others}) and ${users} users`;
+      const [orders, users] = [
+        formatCount(counts.created, "order"),
+        formatCount(counts.users, "user"),
+      ];
+      const summary = `${did} ${orders} (${others}) and ${users}`;
       const differ = different === 0 ? "" : `; ${formatNumber(different)} orders differ`;
       if (different + counts.rejected > 0) fail("operator", summary + differ);
       system.stderr(`${summary}\n`);

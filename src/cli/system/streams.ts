@@ -23,7 +23,7 @@ export function withFileErrors<Result>(verb: "read" | "write", name: string, wor
 /** A pipe can be read only once. @throws {AppError} operator */
 export function requireFile(path: string): void {
   if (fs.statSync(path, { throwIfNoEntry: false })?.isFile()) return;
-  fail("operator", `Cannot read ${path}: there is no regular file of this name`);
+  fail("operator", `Cannot read ${path}: it is missing, or no regular file`);
 }
 
 /** @throws {AppError} operator, which names the file, instead of validation_failed */

@@ -1,5 +1,6 @@
 // Moves a shop in several times, with changes in the shop and here.
 import { expect, test } from "bun:test";
+import { formatCount } from "../../../src/base/count-text.ts";
 import { type OrderPatch, patchOrder } from "../../../src/domain/order.ts";
 import type { Store } from "../../../src/domain/store.ts";
 import { patchUser, type UserPatch } from "../../../src/domain/user.ts";
@@ -38,7 +39,7 @@ async function editUser({ path }: Harness, id: number, patch: UserPatch): Promis
 
 const agreed = (updated: number, unchanged: number, created = 0, erased = 0) => {
   const others = `${updated} updated, ${unchanged} unchanged, ${erased} erased, 0 rejected`;
-  const stderr = expect.stringContaining(`Moved in ${created} orders (${others}`);
+  const stderr = expect.stringContaining(`Moved in ${formatCount(created, "order")} (${others}`);
   return { code: 0, differences: [], stderr };
 };
 

@@ -213,7 +213,7 @@ test("move-in stops when the orders of two shops have equal ids, and names a fil
   const numbers = failure("has the numbers 1 and WC-1");
   expect(await moveIn(world, "woocommerce", renumbered)).toMatchObject(numbers);
   const missing = await world.run("move-in", "woocommerce", world.at("a"), world.at("c"));
-  expect(missing).toMatchObject(failure("/c: there is no regular file of this name"));
+  expect(missing).toMatchObject(failure("/c: it is missing, or no regular file"));
 });
 
 test("move-in names a directory of rejected orders that is a file, and brings nothing", async () => {

@@ -11,10 +11,8 @@ function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-export function describeResult(
-  { users, orders, tokens, bytes }: Omit<BackupSummary, "warnings">,
-  target: string,
-): string {
+export function describeResult(made: Omit<BackupSummary, "warnings">, target: string): string {
+  const { users, orders, tokens, bytes } = made;
   const counts = formatCounts({ user: users, order: orders, token: tokens });
   return `${counts} to ${target} (${megabytes(bytes)}, verified)`;
 }

@@ -7,6 +7,8 @@ import { type CommandSystem, stopSignal, withStore } from "./system/system.ts";
 
 const PAGE_SIZE = 200;
 
+type ChangesOptions = { readonly after?: string; readonly follow?: boolean };
+
 /** @throws {AppError} usage, naming the flag */
 export function readChangeId(flag: string, text: string): number {
   const id = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
@@ -63,10 +65,8 @@ async function writeChanges(
 }
 
 /** A server may be running. @throws {AppError} output_closed, changes_expired, changes_reset, operator */
-export async function printChanges(
-  system: CommandSystem,
-  { after, follow = false }: { readonly after?: string; readonly follow?: boolean },
-): Promise<void> {
+export async function printChanges(system: CommandSystem, options: ChangesOptions): Promise<void> {
+  const { after, follow } = options;
   const start = after === undefined ? undefined : readChangeId("--after", after);
   let wake = Promise.withResolvers<void>();
   let problem: string | null = null;

@@ -1,5 +1,4 @@
 import { formatCount } from "../base/count-text.ts";
-import { redactPassword } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
 import { type CommandSystem, type JsonOption, printResult, withStore } from "./system/system.ts";
 
@@ -12,6 +11,6 @@ export async function checkStore(system: CommandSystem, { json }: JsonOption): P
     printResult(system, json, { problems }, text);
     if (problems.length === 0) return;
     const found = formatCount(problems.length, "problem");
-    fail("operator", `${redactPassword(system.config.databaseUrl)} is damaged: ${found} found`);
+    fail("operator", `${system.database} is damaged: ${found} found`);
   });
 }

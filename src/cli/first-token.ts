@@ -1,4 +1,4 @@
-import { isPostgres, redactPassword } from "../base/database-url.ts";
+import { isPostgres } from "../base/database-url.ts";
 import { fail, messageOf, shellWord } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
 import type { Config } from "../domain/config.ts";
@@ -32,7 +32,7 @@ ${rule}
 export async function printFirstToken(
   tokens: TokenStore,
   url: string,
-  { config, flags, program, stderr }: CommandSystem,
+  { config, database, flags, program, stderr }: CommandSystem,
 ): Promise<void> {
   // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
   if (config.apiToken !== null || config.readOnly) return;
@@ -45,7 +45,7 @@ export async function printFirstToken(
     // Another server, which started at the same time, may have created it.
     if ((await storeToken(tokens, fields)) === null) return;
   } catch (error) {
-    fail("operator", `Cannot write ${redactPassword(config.databaseUrl)}: ${messageOf(error)}`);
+    fail("operator", `Cannot write ${database}: ${messageOf(error)}`);
   }
   const path = flags.databaseUrl;
   // The URL of PostgreSQL can contain a password.

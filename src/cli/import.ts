@@ -10,15 +10,7 @@ import { createImportRun } from "../domain/import-run.ts";
 import type { RecordTable } from "../domain/record.ts";
 import type { Store } from "../domain/store.ts";
 import { readCsv } from "./files/csv.ts";
-import {
-  ERROR_FIELD,
-  type FileFormat,
-  formatFor,
-  importSchemas,
-  type RawRecord,
-  streamPath,
-  TEXT_FIELD,
-} from "./files/file-format.ts";
+import * as files from "./files/file-format.ts";
 import { readNdjson } from "./files/ndjson.ts";
 import { createRejections } from "./files/rejections.ts";
 import { type CommandSystem, type OutputStream, withStore } from "./system/system.ts";
@@ -30,21 +22,23 @@ const BATCH_RECORDS = 5000;
 const BATCH_BYTES = 2 * 2 ** 20;
 
 /** Called in the order of the file. */
-type OnResult = (entry: RawRecord, result: ImportResult) => void;
+type OnResult = (entry: files.RawRecord, result: ImportResult) => void;
 
 type ImportCounts = Record<ImportResult["outcome"], number>;
 
 export interface ImportCommandOptions extends ImportOptions {
-  readonly format?: FileFormat;
+  readonly format?: files.FileFormat;
   readonly ignoreUnknown?: boolean;
   readonly rejects?: string;
 }
 
 interface ImportJob extends ImportCommandOptions {
   readonly table: RecordTable;
-  readonly format: FileFormat;
+  readonly format: files.FileFormat;
   /** `null` for stdin. */
   readonly path: string | null;
+  readonly input: AsyncIterable<Uint8Array>;
+  readonly rejectsFile: OutputStream | null;
 }
 
 function describeFailure(error: unknown, { path, dryRun }: ImportJob, counts: ImportCounts) {
@@ -95,14 +89,14 @@ function problemsOf(error: unknown): string {
 }
 
 async function importBatches<Given>(
-  entries: AsyncIterable<RawRecord>,
-  parse: (entry: RawRecord) => Given,
+  entries: AsyncIterable<files.RawRecord>,
+  parse: (entry: files.RawRecord) => Given,
   store: BulkStore<Given>,
   options: ImportOptions,
   onResult: OnResult,
 ): Promise<void> {
   /** Each with its record, or with why it has none. */
-  const batch: (readonly [RawRecord, Given | null, ImportResult | null])[] = [];
+  const batch: (readonly [files.RawRecord, Given | null, ImportResult | null])[] = [];
   const run = createImportRun();
   let size = 0;
 
@@ -133,24 +127,18 @@ async function importBatches<Given>(
 
 /** @throws {AppError} validation_failed if the record is the text of a line that still has to be corrected */
 function withoutMarks(record: unknown): unknown {
-  if (hasMember(record, TEXT_FIELD))
-    failField(TEXT_FIELD, "format", "must be replaced by the fields of the record");
-  if (hasMember(record, ERROR_FIELD)) {
-    const { [ERROR_FIELD]: _, ...others } = record;
+  if (hasMember(record, files.TEXT_FIELD))
+    failField(files.TEXT_FIELD, "format", "must be replaced by the fields of the record");
+  if (hasMember(record, files.ERROR_FIELD)) {
+    const { [files.ERROR_FIELD]: _, ...others } = record;
     return others;
   }
   return record;
 }
 
-async function importAll(
-  bulk: Store["bulk"],
-  job: ImportJob,
-  input: AsyncIterable<Uint8Array>,
-  rejects: OutputStream | null,
-  system: CommandSystem,
-): Promise<ImportCounts> {
-  const { table, format } = job;
-  const { counts, add, skip, print } = createReport(rejects);
+async function importAll(bulk: Store["bulk"], job: ImportJob, system: CommandSystem) {
+  const { table, format, input, rejectsFile } = job;
+  const { counts, add, skip, print } = createReport(rejectsFile);
   const onUnknown = job.ignoreUnknown ? skip : null;
   let inputBytes = 0;
   async function* countBytes(): AsyncGenerator<Uint8Array> {
@@ -161,9 +149,9 @@ async function importAll(
   }
   const chunks = countBytes();
   const entries = format === "csv" ? readCsv(chunks, table, onUnknown) : readNdjson(chunks);
-  const read = (entry: RawRecord) => {
+  const read = (entry: files.RawRecord) => {
     const record = withoutMarks(entry.parse());
-    return onUnknown ? removeUnknownFields(record, importSchemas[table], onUnknown) : record;
+    return onUnknown ? removeUnknownFields(record, files.importSchemas[table], onUnknown) : record;
   };
   async function run<Given>(store: BulkStore<Given>, parse: (value: unknown) => Given) {
     await importBatches(entries, (entry) => parse(read(entry)), store, job, add);
@@ -174,7 +162,7 @@ async function importAll(
     if (inputBytes > 0 && Object.values(counts).every((count) => count === 0))
       fail("validation_failed", "it has no records");
     // Without a rejected record there is no file.
-    if (counts.rejected > 0) rejects?.finish();
+    if (counts.rejected > 0) rejectsFile?.finish();
     return counts;
   } catch (error) {
     throw describeFailure(error, job, counts);
@@ -203,18 +191,16 @@ export async function importTable(
   file: string | undefined,
   options: ImportCommandOptions,
 ): Promise<void> {
-  const path = streamPath(file);
-  const format = formatFor(options.format, path);
-  const job = { ...options, table, format, path };
+  const path = files.streamPath(file);
+  const format = files.formatFor(options.format, path);
   const input = system.openInput(path);
   if (path !== null) await verifyFile(path);
   const { databaseUrl } = system.config;
-  using rejects =
+  using rejectsFile =
     options.rejects === undefined ? null : system.openOutput(options.rejects, false, databaseUrl);
+  const job = { ...options, table, format, path, input, rejectsFile };
   const use = options.dryRun ? ({ mode: "read" } as const) : { create: true };
-  const counts = await withStore(system, use, ({ bulk }) =>
-    importAll(bulk, job, input, rejects, system),
-  );
+  const counts = await withStore(system, use, ({ bulk }) => importAll(bulk, job, system));
   const message = summarize(counts, job);
   if (counts.rejected > 0) fail("operator", message);
   system.stderr(`${message}\n`);

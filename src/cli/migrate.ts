@@ -1,15 +1,11 @@
 import { formatCount } from "../base/count-text.ts";
-import { redactPassword } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
 import type { DistributeStore } from "../domain/store.ts";
 import { type CommandSystem, withStore } from "./system/system.ts";
 
-async function distributeStore(
-  { config: { databaseUrl }, stderr, stdout }: CommandSystem,
-  distribute: DistributeStore,
-): Promise<void> {
-  const database = redactPassword(databaseUrl);
-  const done = await distribute(databaseUrl, (orders, workers) => {
+async function distributeStore(system: CommandSystem, distribute: DistributeStore): Promise<void> {
+  const { config, database, stderr, stdout } = system;
+  const done = await distribute(config.databaseUrl, (orders, workers) => {
     const what = `${formatCount(orders, "order")} over ${formatCount(workers, "worker")}`;
     stderr(`Distributing ${what}: until the end, requests return 503\n`);
   });
@@ -18,13 +14,10 @@ async function distributeStore(
 }
 
 /** @throws {AppError} operator if a server is using a SQLite file; usage if it cannot be distributed */
-export async function migrateStore(
-  system: CommandSystem,
-  options: { readonly distribute?: boolean },
-): Promise<void> {
-  const { databaseUrl } = system.config;
-  const database = redactPassword(databaseUrl);
-  const distribute = options.distribute ? system.backendOf(databaseUrl).distribute : undefined;
+export async function migrateStore(system: CommandSystem, options: { distribute?: boolean }) {
+  const { config, database } = system;
+  const { distribute: available } = system.backendOf(config.databaseUrl);
+  const distribute = options.distribute ? available : undefined;
   if (distribute === null)
     fail("usage", `Cannot distribute ${database}: --distribute is for PostgreSQL with Citus`);
   let result = `The schema of ${database} is up to date`;

@@ -1,4 +1,5 @@
 import { Command, CommanderError } from "commander";
+import { redactPassword } from "../base/database-url.ts";
 import { AppError, messageOf } from "../base/error.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
 import { type Flags, readConfig } from "../domain/config.ts";
@@ -44,7 +45,8 @@ function define(command: Command, definition: CommandDefinition, system: System)
       try {
         const flags = flagsOf(command);
         const config = readConfig(system.environment, flags, used);
-        await run({ ...system, flags, config }, ...parsed);
+        const database = redactPassword(config.databaseUrl);
+        await run({ ...system, flags, config, database }, ...parsed);
       } catch (error) {
         if (!(error instanceof AppError && error.code === "usage")) throw error;
         // One line, which names the bad value.

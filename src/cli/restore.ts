@@ -5,10 +5,7 @@ import { readTime, readUrl } from "../domain/config.ts";
 import { describeResult, describeWarnings } from "./backup.ts";
 import { type CommandSystem, type JsonOption, printResult } from "./system/system.ts";
 
-export interface RestoreFlags {
-  readonly from?: string;
-  readonly at?: string;
-}
+type RestoreFlags = Partial<Readonly<Record<"from" | "at", string>>>;
 
 function readSource(system: CommandSystem, file: string | undefined, { from, at }: RestoreFlags) {
   const time = at === undefined ? null : readTime("--at", at);
@@ -54,13 +51,11 @@ export async function checkArchive(system: CommandSystem): Promise<void> {
 }
 
 /** @throws {AppError} operator if there is no archive in S3, its end is damaged, or no standby is known to run */
-export async function promoteArchive(
-  system: CommandSystem,
-  { force = false }: { readonly force?: boolean },
-): Promise<void> {
+export async function promoteArchive(system: CommandSystem, options: { force?: boolean }) {
   const storage = openArchive(system);
   if (!storage.url.startsWith("s3:"))
     fail("operator", `Cannot promote ${storage.url}: a directory is for one machine`);
+  const { force = false } = options;
   const promoted = await system.archive.promote(storage, force, system.now().getTime());
   const { generation, holder, hadEnded, standby } = promoted;
   const old = hadEnded

@@ -1,5 +1,5 @@
 import { chmodSync } from "node:fs";
-import { isPostgres, redactPassword } from "../base/database-url.ts";
+import { isPostgres } from "../base/database-url.ts";
 import { fail, messageOf } from "../base/error.ts";
 import { endsSoon } from "../base/expiry.ts";
 import { createLog, type Log } from "../base/log.ts";
@@ -74,7 +74,7 @@ async function startListening(
 ): Promise<string> {
   const { config, log } = app;
   const { host } = config;
-  const { sockets } = system;
+  const { database, sockets } = system;
   const limit = limitOpenFiles(system, log);
   const timeoutMs = config.shutdownSeconds * 1000;
   const drain = createDrain();
@@ -93,7 +93,6 @@ async function startListening(
   resources.use(startReloading(listener.reloadTls, system.onHangup, log));
   // In a container, the host is 0.0.0.0, which is not an address to open.
   const url = localUrl(listener.url);
-  const database = redactPassword(config.databaseUrl);
   const readOnly = config.readOnly || undefined;
   log.info("listening", { url, host, database, ...build, schema, read_only: readOnly });
   return url;
@@ -140,7 +139,7 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   async function serveStore(store: Store): Promise<string> {
     stores.replace(store);
     await requireOwnApiToken(store.tokens, config).catch((error) => {
-      throw nameDatabase(error, config);
+      throw nameDatabase(error, system);
     });
     listening ??= startListening(system, resources, app, schema);
     return listening;

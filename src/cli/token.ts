@@ -1,4 +1,3 @@
-import { redactPassword } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
 import { escapeInvisible, quoteReadably } from "../base/readable-text.ts";
 import { invalidValue, readWords } from "../domain/config.ts";
@@ -44,9 +43,8 @@ export async function createToken(
     const taken = `Cannot create token "${name}": a token with this name already exists`;
     if ((await storeToken(tokens, fields)) === null) fail("operator", taken);
   });
-  const database = redactPassword(system.config.databaseUrl);
   system.stdout(`${token}\n`);
-  system.stderr(`Created token "${name}" (scope: ${scope}) in ${database}. `);
+  system.stderr(`Created token "${name}" (scope: ${scope}) in ${system.database}. `);
   system.stderr("It will not be shown again.\n");
 }
 

@@ -1,5 +1,4 @@
 import type { Clock } from "../../base/clock.ts";
-import { redactPassword } from "../../base/database-url.ts";
 import { AppError, messageOf } from "../../base/error.ts";
 import type { LogBuffer } from "../../base/log-buffer.ts";
 import type { Environment } from "../../base/secret.ts";
@@ -54,6 +53,8 @@ export interface CommandSystem extends System {
   readonly flags: Flags;
   /** The settings that the command uses; the others have their default. */
   readonly config: Config;
+  /** The database, for messages: without its password. */
+  readonly database: string;
 }
 
 export interface JsonOption {
@@ -65,11 +66,10 @@ export function printResult(system: System, json = false, value: object, text: s
   system.stdout(json ? `${JSON.stringify(value)}\n` : text);
 }
 
-export function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
+export function nameDatabase(error: unknown, { database }: CommandSystem): unknown {
   if (!(error instanceof AppError)) return error;
   // The messages of others name it, if it matters.
   if (error.code !== "unavailable" && error.code !== "damaged") return error;
-  const database = redactPassword(databaseUrl);
   return new AppError("operator", `Cannot use ${database}: ${messageOf(error)}`);
 }
 
@@ -87,14 +87,13 @@ export async function withStore<Result>(
     mode: "write",
     now: system.now,
     // In a wrong directory, a command would otherwise silently create a database that no server uses.
-    onMigration: () =>
-      system.stderr(`Created the database ${redactPassword(config.databaseUrl)}\n`),
+    onMigration: () => system.stderr(`Created the database ${system.database}\n`),
     ...use,
   });
   const untilArchived = use.mode === undefined ? watchArchive(config.databaseUrl) : null;
   const result = await Promise.try(work, store).catch(async (error: unknown) => {
     await store.close().catch(() => {});
-    throw nameDatabase(error, config);
+    throw nameDatabase(error, system);
   });
   await store.close();
   if ((await untilArchived?.()) === false)

@@ -2,7 +2,7 @@
 import type { Validity } from "../../base/expiry.ts";
 import type { ReplaceableStore } from "../../domain/replaceable-store.ts";
 import type { Store } from "../../domain/store.ts";
-import { createHistogram, type MetricFamily, renderMetrics } from "./prometheus.ts";
+import { createHistogram, type Labels, type MetricFamily, renderMetrics } from "./prometheus.ts";
 
 /** Upper bounds of the buckets: from a read in memory to a disk that hangs. */
 const DURATIONS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
@@ -51,26 +51,26 @@ const PROBE_TIMEOUT_MS = 3_000;
 
 const PRIMARY = "it acknowledges writes, as far as it knows";
 
+type Stores = Pick<ReplaceableStore, "current" | "waitsFor">;
+
 export type Metrics = ReturnType<typeof createMetrics>;
 
 function counter(name: string, help: string, value: number): MetricFamily {
   return { name, help, type: "counter", samples: [{ value }] };
 }
 
-function gauge(
-  name: string,
-  help: string,
-  value: number | null = null,
-  labels: Readonly<Record<string, string>> = {},
-): MetricFamily | null {
-  return value === null ? null : { name, help, type: "gauge", samples: [{ labels, value }] };
+/** @returns `null` without a value: the metric is not exported then */
+function gauge(name: string, help: string, value?: number | null, labels: Labels = {}) {
+  return value == null
+    ? null
+    : { name, help, type: "gauge" as const, samples: [{ labels, value }] };
 }
 
-function flag(name: string, condition: string, isTrue: boolean | undefined): MetricFamily | null {
+function flag(name: string, condition: string, isTrue: boolean | undefined) {
   return gauge(name, `1 if ${condition}, otherwise 0.`, isTrue === undefined ? null : +isTrue);
 }
 
-function validityMetrics(kind: string, validity: Validity | null): (MetricFamily | null)[] {
+function validityMetrics(kind: string, validity: Validity | null) {
   const times = Object.entries({ start: validity?.startMs, expiry: validity?.endMs });
   return times.map(([event, timeMs]) => {
     const help = `The ${event} of the ${kind} in use that expires first, in seconds since the Unix epoch.`;
@@ -162,23 +162,19 @@ export function createMetrics(
     return series;
   }
 
-  async function render(
-    stores: Pick<ReplaceableStore, "current" | "waitsFor">,
-    waitingClients = 0,
-    unsentBytes = 0,
-  ): Promise<string> {
+  async function render(stores: Stores, waitingClients = 0, unsentBytes = 0): Promise<string> {
     const store = stores.current();
     const waitsFor = stores.waitsFor();
     // First, because it counts as a pending write.
     const writable = !readOnly && (await measureWritable(store));
     const families: (MetricFamily | null)[] = [
       ...processMetrics(startedS),
-      {
-        name: "user_api_build_info",
-        help: "Always 1. The labels have the version and the commit of the program, and that of its schema.",
-        type: "gauge",
-        samples: [{ labels: build, value: 1 }],
-      },
+      gauge(
+        "user_api_build_info",
+        "Always 1. The labels have the version and the commit of the program, and that of its schema.",
+        1,
+        build,
+      ),
       ...requestMetrics([...requests.values()].flatMap((methods) => [...methods.values()])),
       histogram("user_api_commit_batch_size", "Writes per transaction.", batchSizes.samples()),
       histogram(

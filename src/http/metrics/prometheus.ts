@@ -2,7 +2,7 @@
 
 export const PROMETHEUS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8";
 
-type Labels = Readonly<Record<string, string | number>>;
+export type Labels = Readonly<Record<string, string | number>>;
 
 interface Sample {
   /** Follows the name of the metric. Only the samples of a histogram have one. */

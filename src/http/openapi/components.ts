@@ -22,6 +22,10 @@ function header(description: string, schema: JsonSchema, example?: unknown): Jso
   return { description, required: true, schema: { ...text, ...schema }, example };
 }
 
+function optionalHeader(...fields: Parameters<typeof header>): JsonSchema {
+  return { ...header(...fields), required: false };
+}
+
 export function headers(): Record<string, JsonSchema> {
   return {
     RequestId: header(
@@ -39,24 +43,20 @@ export function headers(): Record<string, JsonSchema> {
       '</api/v1/users?limit=50&offset=50>; rel="next"',
     ),
     ServiceDoc: header("The interactive reference (RFC 8631)", { const: serviceDoc.link }),
-    IdempotentReplayed: {
-      ...header("Present if this is the stored response to an earlier request", { const: "true" }),
-      required: false,
-    },
-    Age: {
-      ...header(
-        "From a standby: how many seconds the response is behind the primary, at most (RFC 9111)",
-        { type: "integer" },
-        1,
-      ),
-      required: false,
-    },
+    IdempotentReplayed: optionalHeader(
+      "Present if this is the stored response to an earlier request",
+      { const: "true" },
+    ),
+    Age: optionalHeader(
+      "From a standby: how many seconds the response is behind the primary, at most (RFC 9111)",
+      { type: "integer" },
+      1,
+    ),
     RetryAfter: header("The time to wait before a retry, in seconds", { type: "integer" }, 1),
     Allow: header("The methods of the path", {}, "GET, HEAD, POST"),
-    AcceptPatch: {
-      ...header("Of PATCH: the media types that it accepts (RFC 5789)", { const: PATCH_TYPES }),
-      required: false,
-    },
+    AcceptPatch: optionalHeader("Of PATCH: the media types that it accepts (RFC 5789)", {
+      const: PATCH_TYPES,
+    }),
   };
 }
 
@@ -115,13 +115,14 @@ export function errorSchemas(): Record<string, JsonSchema> {
       "What is allowed instead: of `invalid_status_change` an array of statuses; of `invalid_refund` an object with `min` and `max`; of a page that is too large an object with the largest `limit`",
     examples: [["paid", "canceled"], { limit: 50 }, { min: 500, max: 3998 }],
   };
-  const bound = { type: "integer", format: "int64" };
+  const description = "Of a `range` or a `length`";
+  const bound = { type: "integer", format: "int64", description };
   const fieldError = {
     field: { ...text, examples: ["items[0].quantity"] },
     code: { ...text, examples: problemCodes, description: "The kind of the problem" },
     problem: { ...text, description: "For people. It may change" },
-    min: { ...bound, description: "Of a `range` or a `length`" },
-    max: { ...bound, description: "Of a `range` or a `length`" },
+    min: bound,
+    max: bound,
     allowed: {
       type: "array",
       items: text,

@@ -29,11 +29,8 @@ ${rule}
 }
 
 /** Does nothing if the database has ever had a token. @throws {AppError} operator if it cannot be written */
-export async function printFirstToken(
-  tokens: TokenStore,
-  url: string,
-  { config, database, flags, program, stderr }: CommandSystem,
-): Promise<void> {
+export async function printFirstToken(tokens: TokenStore, url: string, system: CommandSystem) {
+  const { config, database, flags, program, stderr } = system;
   // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
   if (config.apiToken !== null || config.readOnly) return;
   const token = newToken();

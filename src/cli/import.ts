@@ -47,10 +47,8 @@ function describeFailure(error: unknown, { path, dryRun }: ImportJob, counts: Im
   const subject = isOfInput ? `Cannot read ${path ?? "the input"}: ` : "";
   const isSaved = !dryRun && counts.created + counts.updated + counts.unchanged > 0;
   const advice = isSaved ? ". Earlier batches were saved; run the command again to continue" : "";
-  return new AppError(
-    isOfInput ? "operator" : error.code,
-    `${subject}${messageOf(error)}${advice}`,
-  );
+  const code = isOfInput ? "operator" : error.code;
+  return new AppError(code, `${subject}${messageOf(error)}${advice}`);
 }
 
 function createReport(rejects: OutputStream | null) {

@@ -63,11 +63,8 @@ export function pageLinker(path: string, limit: number, filters: Filters) {
     `<${path}?limit=${limit}&${position}${parameters}>; rel="${rel}"`;
 }
 
-export function pageLinks(
-  path: string,
-  query: ListQuery,
-  { total, nextAfter, maxOffset = Number.POSITIVE_INFINITY }: Page,
-): string {
+export function pageLinks(path: string, query: ListQuery, page: Page): string {
+  const { total, nextAfter, maxOffset = Number.POSITIVE_INFINITY } = page;
   const { limit, offset, after, ...filters } = query;
   const link = pageLinker(path, limit, filters);
   if (after !== undefined) {

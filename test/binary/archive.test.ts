@@ -1,16 +1,7 @@
 // A server with an archive: restores at the start, signals and kills while it waits or restores, and starts with another
 // state of its database than it had: what the archive has, and the database has not, must not be replaced by a new base.
 import { expect } from "bun:test";
-import {
-  copyFileSync,
-  cpSync,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import * as fs from "node:fs";
 import { sendCall } from "../http/server.ts";
 import { isLong } from "../support/long.ts";
 import { binary, runBinary, startProgram } from "../support/program.ts";
@@ -22,13 +13,13 @@ import { skipTraced } from "./strace.ts";
 test("an archive is restored at the start of a server only when that is permitted, and not to a full disk", async () => {
   await using place = await makePlace({}, "directory");
   const { DATABASE_URL, ARCHIVE_URL } = place.environment;
-  mkdirSync(place.at("data"));
+  fs.mkdirSync(place.at("data"));
   // To a file that does not exist yet.
-  symlinkSync(DATABASE_URL, place.at("link.db"));
+  fs.symlinkSync(DATABASE_URL, place.at("link.db"));
   const server = place.start({ DATABASE_URL: place.at("link.db") });
   expect((await createUser(await urlOf(server), "ann@example.com")).status).toBe(201);
   await stop(server);
-  expect(existsSync(`${DATABASE_URL}-archive`)).toBeTrue();
+  expect(fs.existsSync(`${DATABASE_URL}-archive`)).toBeTrue();
   place.loseData();
 
   expect(await failureOf(place.start().ended)).toBe(
@@ -41,9 +32,9 @@ test("an archive is restored at the start of a server only when that is permitte
     const settings = { DATABASE_URL: path, ARCHIVE_RESTORE: "if-missing" };
     const why = await failureOf(place.start(settings).ended);
     expect(why).toBe(`ARCHIVE_URL: cannot restore ${path}: the disk is full\n`);
-    expect(readdirSync(disk.path)).toEqual(["filler"]);
+    expect(fs.readdirSync(disk.path)).toEqual(["filler"]);
   }
-  writeFileSync(DATABASE_URL, "");
+  fs.writeFileSync(DATABASE_URL, "");
   const next = place.start({ ARCHIVE_RESTORE: "if-missing" });
   const path = "/users?email=ann@example.com";
   const found = await sendCall(await urlOf(next), token, "GET", path, {});
@@ -71,7 +62,7 @@ test("a signal ends a server that waits for its archive, or restores from it, an
   await stop(first);
   storage.misbehave = ({ key }) => (key.startsWith("chunks/0") ? { do: "stall" } : null);
   const restoring = start("restoring");
-  const files = () => (existsSync(at("restoring")) ? readdirSync(at("restoring")) : []);
+  const files = () => (fs.existsSync(at("restoring")) ? fs.readdirSync(at("restoring")) : []);
   await until(() => files().length > 0);
   restoring.kill("SIGTERM");
   const { code, stderr } = await restoring.ended;
@@ -117,10 +108,10 @@ async function makeArchived(settings: Settings, kind: "bucket" | "directory" = "
     ...place,
     path,
     serve,
-    keep: (name = "older") => cpSync(place.at("data"), place.at(name), { recursive: true }),
+    keep: (name = "older") => fs.cpSync(place.at("data"), place.at(name), { recursive: true }),
     putBack() {
       for (const suffix of ["", "-wal"])
-        copyFileSync(place.at(`older/a.db${suffix}`), path + suffix);
+        fs.copyFileSync(place.at(`older/a.db${suffix}`), path + suffix);
     },
   };
 }
@@ -165,7 +156,7 @@ testIf(!skipTraced).each(restores.slice(0, isLong ? undefined : 2))(
     for (const call of ["link", "rename"])
       for (let ordinal = 1; ordinal <= LAST_ORDINAL; ordinal += 1) {
         place.loseData();
-        if (data !== null) cpSync(at(data), at("data"), { recursive: true });
+        if (data !== null) fs.cpSync(at(data), at("data"), { recursive: true });
         if (!(await killBefore(call, ordinal, command.split(" "), environment))) break;
         kills += 1;
         const server = place.start();
@@ -203,10 +194,10 @@ test("a start with an archive is refused when an older state of all files was pu
 });
 
 test.each([
-  ["a segment that is missing", (segment: string) => rmSync(segment)],
+  ["a segment that is missing", (segment: string) => fs.rmSync(segment)],
   [
     "a segment that is damaged, and is the last one that can be read",
-    (segment: string) => writeFileSync(segment, ""),
+    (segment: string) => fs.writeFileSync(segment, ""),
   ],
 ])("a start with an archive is refused when it lacks what follows %s", async (what, damage) => {
   await using archived = await makeArchived(sync, "directory");
@@ -216,9 +207,9 @@ test.each([
   keep("newer");
   putBack();
   const log = at("archive/log/00000002/0000000");
-  const slots = readdirSync(log).sort();
+  const slots = fs.readdirSync(log).sort();
   const isLast = what.includes("the last one");
-  if (isLast) for (const slot of slots.splice(-1)) rmSync(`${log}/${slot}`);
+  if (isLast) for (const slot of slots.splice(-1)) fs.rmSync(`${log}/${slot}`);
   damage(`${log}/${slots.at(isLast ? -1 : 0)}`);
   const why = await failureOf(start().ended);
   expect(why).toMatch(HAS_LATER);
@@ -234,7 +225,7 @@ test("a database is archived only to its own archive, neither to another one nor
   await using archived = await makeArchived(sync, "directory");
   const { path, serve, start, at } = archived;
   await serve(1);
-  for (const name of ["empty", "other"]) mkdirSync(at(name));
+  for (const name of ["empty", "other"]) fs.mkdirSync(at(name));
   await serve(1, { ARCHIVE_URL: `file://${at("other")}`, DATABASE_URL: at("other.db") });
   for (const name of ["empty", "other"]) {
     const settings = { ARCHIVE_URL: `file://${at(name)}`, ARCHIVE_RESTORE: "if-missing" };
@@ -242,8 +233,8 @@ test("a database is archived only to its own archive, neither to another one nor
       /^ARCHIVE_URL: it is empty or another archive, .* delete \S+a\.db-archive\n$/,
     );
   }
-  expect(readdirSync(at("empty"))).toEqual([]);
+  expect(fs.readdirSync(at("empty"))).toEqual([]);
   await serve(1);
-  for (const suffix of ["", "-wal"]) rmSync(path + suffix, { force: true });
+  for (const suffix of ["", "-wal"]) fs.rmSync(path + suffix, { force: true });
   await failureOf(start({ ARCHIVE_URL: `file://${at("empty")}` }).ended);
 });

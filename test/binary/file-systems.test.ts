@@ -1,17 +1,7 @@
 // What file systems lack: hard links, owners, permissions, space, shared memory; second names, mounts, and syncs.
 // io-errors-of-requests.test.ts makes each system call fail as if the disk were full.
 import { expect } from "bun:test";
-import {
-  chownSync,
-  copyFileSync,
-  mkdirSync,
-  readdirSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  truncateSync,
-  writeFileSync,
-} from "node:fs";
+import * as fs from "node:fs";
 import { join } from "node:path";
 import { newEmail } from "../http/make.ts";
 import { startServer } from "../http/server.ts";
@@ -27,22 +17,22 @@ testIf(!skipTraced && isRoot)("backups need no links, owners or permissions", as
   const path = directory.at("a.db");
   const copy = directory.at("copy.db");
   await fillDatabase(path, 3, 2);
-  writeFileSync(`${path}-serving`, "");
+  fs.writeFileSync(`${path}-serving`, "");
   for (const calls of ["link,linkat", "chown,fchown,lchown,fchownat", "chmod,fchmod,fchmodat"]) {
-    chownSync(path, 4321, 4321);
+    fs.chownSync(path, 4321, 4321);
     const why = "the file system refuses the owner and the permissions of";
     const warning = calls.startsWith("link") ? "" : `Needs attention: ${why} ${path}\n`;
     const made = await runWithFault({ calls, error: "EPERM" }, path, ["backup", copy]);
     expect([made.stderr, made.code], calls).toEqual([warning, 0]);
     expect(made.injected).not.toBeEmpty();
     // Permissions of the original are not for another group.
-    expect(statSync(copy).mode & 0o077).toBe(0);
+    expect(fs.statSync(copy).mode & 0o077).toBe(0);
     const restored = await runWithFault({ calls, error: "EPERM" }, path, ["restore", copy]);
     expect([restored.stderr, restored.code], calls).toEqual([warning, 0]);
     expect((await runBinary(["check", "--database-url", path])).stdout).toBe("ok\n");
-    rmSync(copy);
+    fs.rmSync(copy);
   }
-  expect(readdirSync(directory.path).filter((name) => name.includes("partial"))).toEqual([]);
+  expect(fs.readdirSync(directory.path).filter((name) => name.includes("partial"))).toEqual([]);
 });
 
 /** A shell that mounts the first path alone at the second one, then runs the rest, in a separate mount namespace. */
@@ -57,9 +47,9 @@ testIf(canMount)("a database that is mounted without its directory is refused", 
   // Linux escapes the space.
   const mounted = directory.at("a container/a.db");
   const link = directory.at("link.db");
-  mkdirSync(directory.at("a container"));
-  symlinkSync(mounted, link);
-  writeFileSync(mounted, "");
+  fs.mkdirSync(directory.at("a container"));
+  fs.symlinkSync(mounted, link);
+  fs.writeFileSync(mounted, "");
   await fillDatabase(path, 3);
   await runBinary(["backup", backup], { DATABASE_URL: path });
   const env = { PATH: Bun.env["PATH"], PORT: "0" };
@@ -73,7 +63,7 @@ testIf(canMount)("a database that is mounted without its directory is refused", 
     const attempt = args[0] === "restore" ? `restore ${backup}` : `open ${link}`;
     expect(await failureOf(runAt(path, link, ...args))).toBe(`Cannot ${attempt}: ${why}`);
   }
-  expect(readdirSync(directory.at("a container"))).toEqual(["a.db"]);
+  expect(fs.readdirSync(directory.at("a container"))).toEqual(["a.db"]);
   expect((await runAt(backup, mounted, "check")).stdout).toBe("ok\n");
   expect((await runAt(backup, directory.at("new.db"), "restore", mounted)).code).toBe(0);
 });
@@ -94,14 +84,14 @@ testIf(tiny !== null)("commands print one line and create nothing on a full disk
   // Elsewhere: files that are removed while they are open need space until they are closed.
   using directory = makeDirectory();
   await fillDatabase(directory.at("a.db"), 3, 2);
-  copyFileSync(directory.at("a.db"), disk.at("a.db"));
+  fs.copyFileSync(directory.at("a.db"), disk.at("a.db"));
   fillDisk(disk.at("filler"));
   for (const line of ["a.db token create a", "a.db check", "a.db serve", "new.db serve"]) {
     const [file = "", ...args] = line.split(" ");
     const why = await failureOf(runBinary(args, { DATABASE_URL: disk.at(file), PORT: "0" }));
     expect(why).toBe(`Cannot open ${disk.at(file)}: the disk is full\n`);
   }
-  expect(readdirSync(disk.path)).not.toContain("new.db");
+  expect(fs.readdirSync(disk.path)).not.toContain("new.db");
 });
 
 testIf(tiny !== null)("health is 503 when the disk has room for a page only", async () => {
@@ -111,12 +101,12 @@ testIf(tiny !== null)("health is 503 when the disk has room for a page only", as
   const create = () => server.call("POST", "/users", { body: { email: newEmail() } });
   expect((await create()).status).toBe(201);
   fillDisk(filler);
-  truncateSync(filler, statSync(filler).size - 2 * 4096);
+  fs.truncateSync(filler, fs.statSync(filler).size - 2 * 4096);
   const error = "the database cannot be written at the moment";
   expect(await create()).toMatchObject({ status: 503, json: { error } });
   // The first check: no earlier result is reused.
   expect((await server.call("GET", "/health", { token: null })).status).toBe(503);
-  rmSync(filler);
+  fs.rmSync(filler);
   await untilHealth(server, 200);
   expect((await create()).status).toBe(201);
 });
@@ -180,8 +170,8 @@ testIf(!skipTraced)(
     const exported = named("./u.csv");
     expect(output.slice(-6)).toEqual([...exported, ...named("./u.csv.sha256")]);
     // A link is followed: the file and its directory are synced, not those of the link.
-    mkdirSync(at("links"));
-    symlinkSync(at("u.csv"), at("links/u.csv"));
+    fs.mkdirSync(at("links"));
+    fs.symlinkSync(at("u.csv"), at("links/u.csv"));
     const followed = await run("export users --force --output", at("links/u.csv"));
     expect(followed.slice(-6, -3)).toEqual(exported);
   },

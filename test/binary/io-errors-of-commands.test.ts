@@ -9,43 +9,26 @@ import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts"
 import { isLong } from "../support/long.ts";
 import { binary, startProgram } from "../support/program.ts";
 import { untilHealth } from "./disk.ts";
-import {
-  acknowledgeUser,
-  failEachCall,
-  faultOf,
-  findLost,
-  importUsers,
-  isIntact,
-  type Kind,
-  map,
-  messageOf,
-  noteCreated,
-  nothingAcknowledged,
-  type Outcome,
-  open,
-  read,
-  truncate,
-  writing,
-} from "./io-errors.ts";
+import * as io from "./io-errors.ts";
 import { test, testIf } from "./on-binary.ts";
 import { inject, readInjected, runWithFault, skipTraced, startOptionsOf } from "./strace.ts";
 
 /** Calls on all files, because the name of a backup's temporary file is unknown. */
-const ofBackup: readonly Kind[] = [
+const ofBackup: readonly io.Kind[] = [
   { calls: "pread64", error: "EIO", files: null },
   { calls: "pwrite64", error: "EIO", files: null },
   { calls: "pwrite64", error: "ENOSPC", files: null },
   { calls: "fsync,fdatasync", error: "EIO", files: null },
-  open,
+  io.open,
 ];
-const opening = [...writing, truncate, open, map];
+const opening = [...io.writing, io.truncate, io.open, io.map];
 
 const USERS = 60;
 
 /** @returns a server that was killed: the last writes are in the write-ahead log */
 async function makeBase(): Promise<TestServer> {
   const server = await startServer();
-  await importUsers(server.database, USERS);
+  await io.importUsers(server.database, USERS);
   await server.restart();
   for (let id = 1; id <= USERS; id += 8)
     await server.call("PATCH", `/users/${id}`, { body: { name: "In the log" } });
@@ -69,19 +52,19 @@ function problemsOfEnd(code: number | null, stderr: string): string[] {
   return [`exit code ${code}: ${stderr.slice(0, 500)}`];
 }
 
-async function attemptShutdown(base: TestServer, kind: Kind, when: string): Promise<Outcome> {
+async function attemptShutdown(base: TestServer, kind: io.Kind, when: string): Promise<io.Outcome> {
   using directory = makeDirectory();
   const database = copyBase(base, directory);
   const server = await startReplica(database, {}, base);
-  const acknowledged = nothingAcknowledged(USERS);
+  const acknowledged = io.nothingAcknowledged(USERS);
   for (let user = 0; user < 3; user += 1) {
-    acknowledgeUser(acknowledged, await newUser(server));
+    io.acknowledgeUser(acknowledged, await newUser(server));
   }
-  const release = await inject(server.pid ?? 0, faultOf(kind, when, database));
+  const release = await inject(server.pid ?? 0, io.faultOf(kind, when, database));
   const code = await server.stop("SIGTERM");
   const injected = await release();
   const stderr = server.output.replaceAll(/^\{.*\n/gm, "");
-  const lost = await findLost(database, acknowledged);
+  const lost = await io.findLost(database, acknowledged);
   return { injected, problems: [...problemsOfEnd(code, stderr), ...lost] };
 }
 
@@ -96,16 +79,20 @@ async function untilTraced(trace: string, pid: number): Promise<string[]> {
 }
 
 /** @param base `null` for a database that does not exist yet */
-async function attemptStart(base: TestServer | null, kind: Kind, when: string): Promise<Outcome> {
+async function attemptStart(
+  base: TestServer | null,
+  kind: io.Kind,
+  when: string,
+): Promise<io.Outcome> {
   using directory = makeDirectory();
   const database = base === null ? directory.at("test.db") : copyBase(base, directory);
   const trace = directory.at("trace");
   const token = newToken();
   const env = { DATABASE_URL: database, PORT: "0", API_TOKEN: token, PATH: Bun.env["PATH"] ?? "" };
-  const acknowledged = nothingAcknowledged(base === null ? 0 : USERS);
+  const acknowledged = io.nothingAcknowledged(base === null ? 0 : USERS);
   const problems: string[] = [];
   // -D: the program is our own child, so that our signal is for it.
-  const options = startOptionsOf(faultOf(kind, when, database), trace);
+  const options = startOptionsOf(io.faultOf(kind, when, database), trace);
   const child = startProgram(["strace", "-D", ...options, binary, "serve"], { env });
   const url = await child.listening;
   if (url === null) {
@@ -118,14 +105,14 @@ async function attemptStart(base: TestServer | null, kind: Kind, when: string): 
     try {
       const body = { email: newEmail() };
       const response = await sendCall(url, token, "POST", "/users", { body });
-      if (!noteCreated(response, acknowledged, problems)) acknowledged.inDoubt = 1;
+      if (!io.noteCreated(response, acknowledged, problems)) acknowledged.inDoubt = 1;
     } catch (error) {
-      problems.push(messageOf(error));
+      problems.push(io.messageOf(error));
     }
   }
   child.kill("SIGKILL");
   const injected = await untilTraced(trace, child.pid);
-  problems.push(...(await findLost(database, acknowledged)));
+  problems.push(...(await io.findLost(database, acknowledged)));
   return { injected, problems };
 }
 
@@ -133,14 +120,14 @@ async function attemptStart(base: TestServer | null, kind: Kind, when: string): 
 async function attemptCommand(
   { database }: TestServer,
   name: string,
-  kind: Kind,
+  kind: io.Kind,
   when: string,
-): Promise<Outcome> {
+): Promise<io.Outcome> {
   using target = makeDirectory();
   const copy = target.at("copy.db");
   const isBackup = name === "backup";
   const args = isBackup ? [name, copy] : [name];
-  const result = await runWithFault(faultOf(kind, when, database), database, args);
+  const result = await runWithFault(io.faultOf(kind, when, database), database, args);
   const { code, stdout, stderr, injected } = result;
   // The dynamic loader reads libraries with the same system call before the program starts.
   if (injected.some((call) => /\.so[.\d]* at /.test(call))) return { injected, problems: [] };
@@ -148,7 +135,7 @@ async function attemptCommand(
   const isJournal = injected.some((call) => call.includes("-journal"));
   const shown = isJournal ? stderr.replace(": database disk image is malformed", "") : stderr;
   const problems = problemsOfEnd(code, shown);
-  if (code === 0 && !(isBackup ? isIntact(copy) : stdout === "ok\n"))
+  if (code === 0 && !(isBackup ? io.isIntact(copy) : stdout === "ok\n"))
     problems.push(`it succeeds, but: ${stdout}`);
   const left = readdirSync(target.path);
   if (left.length > (isBackup && code === 0 ? 1 : 0)) problems.push(`it leaves ${left}`);
@@ -164,23 +151,25 @@ describe.skipIf(skipTraced)(`with ${USERS} users`, () => {
 
   testIf(isLong)(
     "serve starts or prints one error line when a system call fails on a new database",
-    () => failEachCall("first start", opening, (...fault) => attemptStart(null, ...fault)),
+    () => io.failEachCall("first start", opening, (...fault) => attemptStart(null, ...fault)),
   );
 
   test("serve starts or prints one error line when a system call fails after a crash", () =>
-    failEachCall("start", opening, (...fault) => attemptStart(base, ...fault)));
+    io.failEachCall("start", opening, (...fault) => attemptStart(base, ...fault)));
 
   test("serve keeps every acknowledged write when a system call fails during shutdown", () =>
-    failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base, ...f)));
+    io.failEachCall("shutdown", [...io.writing, io.truncate], (...f) =>
+      attemptShutdown(base, ...f),
+    ));
 
   testIf(isLong).each([
-    ["check", "succeeds or prints one error line", [read, open, map]],
+    ["check", "succeeds or prints one error line", [io.read, io.open, io.map]],
     ["backup", "leaves a complete copy or none", ofBackup],
   ] as const)("%s %s when a system call fails", async (name, _, kinds) => {
     using directory = makeDirectory();
     await using server = await startReplica(copyBase(base, directory), {}, base);
     await newUser(server);
-    await failEachCall(name, kinds, (...fault) => attemptCommand(server, name, ...fault));
+    await io.failEachCall(name, kinds, (...fault) => attemptCommand(server, name, ...fault));
     // The server must still work after a command failed next to it.
     await untilHealth(server, 200);
     await newUser(server);

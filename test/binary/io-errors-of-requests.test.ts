@@ -7,27 +7,7 @@ import { newToken } from "../../src/domain/token.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { type CallOptions, startServer, type TestServer } from "../http/server.ts";
 import { fillLog, untilHealth } from "./disk.ts";
-import {
-  type Acknowledged,
-  acknowledgeUser,
-  failEachCall,
-  faultOf,
-  findLost,
-  importUsers,
-  isUnavailable,
-  type Kind,
-  messageOf,
-  noteCreated,
-  nothingAcknowledged,
-  open,
-  read,
-  readNoDisk,
-  sync,
-  truncate,
-  write,
-  writeToFullDisk,
-  writing,
-} from "./io-errors.ts";
+import * as io from "./io-errors.ts";
 import { testIf } from "./on-binary.ts";
 import { inject, skipTraced } from "./strace.ts";
 
@@ -41,14 +21,14 @@ const CLIENTS = 8;
 
 interface Run {
   readonly server: TestServer;
-  readonly acknowledged: Acknowledged;
+  readonly acknowledged: io.Acknowledged;
   readonly problems: string[];
   /** The number of runs before this one. */
   readonly count: number;
 }
 
 interface Scenario {
-  readonly kinds: readonly Kind[];
+  readonly kinds: readonly io.Kind[];
   /** Writes from another connection, so that the server has no page in memory. */
   readonly prepare: (database: string) => void;
   /** @returns whether it has succeeded. It is repeated until then. */
@@ -59,7 +39,8 @@ interface Scenario {
 async function call({ server, problems }: Run, method: string, path: string, options: CallOptions) {
   const response = await server.call(method, path, options);
   const { status, text, json } = response;
-  if (status >= 300 && !isUnavailable(response)) problems.push(`${status} ${text.slice(0, 200)}`);
+  if (status >= 300 && !io.isUnavailable(response))
+    problems.push(`${status} ${text.slice(0, 200)}`);
   return status < 300 ? json : null;
 }
 
@@ -81,16 +62,16 @@ function rename(database: string, users: number): void {
 
 async function create({ server, acknowledged, problems }: Run): Promise<boolean> {
   const response = await server.call("POST", "/users", { body: { email: newEmail() } });
-  return noteCreated(response, acknowledged, problems);
+  return io.noteCreated(response, acknowledged, problems);
 }
 
 const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
 const order = { user_id: 400, currency: "EUR", items };
-const writingOnly = { kinds: writing, prepare: (database: string) => rename(database, 1) };
+const writingOnly = { kinds: io.writing, prepare: (database: string) => rename(database, 1) };
 
 const scenarios: Readonly<Record<string, Scenario>> = {
   "GET of a list that is in the log": {
-    kinds: [read, readNoDisk],
+    kinds: [io.read, io.readNoDisk],
     prepare: (database) => rename(database, USERS),
     async send(run) {
       const json = await call(run, "GET", "/users?limit=20&offset=700", {});
@@ -115,12 +96,12 @@ const scenarios: Readonly<Record<string, Scenario>> = {
   },
   "a checkpoint": {
     kinds: [
-      read,
-      { ...write, files: [""] },
-      { ...writeToFullDisk, files: [""] },
-      sync,
-      truncate,
-      open,
+      io.read,
+      { ...io.write, files: [""] },
+      { ...io.writeToFullDisk, files: [""] },
+      io.sync,
+      io.truncate,
+      io.open,
     ],
     prepare: fillLog,
     // The first starts the checkpoint, and the second waits for it.
@@ -129,10 +110,10 @@ const scenarios: Readonly<Record<string, Scenario>> = {
 };
 
 /** @returns the calls that failed */
-async function attempt(run: Run, { prepare, send }: Scenario, kind: Kind, when: string) {
+async function attempt(run: Run, { prepare, send }: Scenario, kind: io.Kind, when: string) {
   const { server, acknowledged, problems } = run;
   prepare(server.database);
-  const release = await inject(server.pid ?? 0, faultOf(kind, when, server.database));
+  const release = await inject(server.pid ?? 0, io.faultOf(kind, when, server.database));
   let isDone = false;
   let injected: string[] = [];
   try {
@@ -140,7 +121,7 @@ async function attempt(run: Run, { prepare, send }: Scenario, kind: Kind, when: 
     // Health may be bad for a second afterwards: one run that waits for it is enough.
     if (when === "1+") {
       const health = await server.call("GET", "/health", { token: null });
-      if (health.status !== 200 && !isUnavailable(health))
+      if (health.status !== 200 && !io.isUnavailable(health))
         problems.push(`health: ${health.status} ${health.text}`);
     }
   } finally {
@@ -152,7 +133,7 @@ async function attempt(run: Run, { prepare, send }: Scenario, kind: Kind, when: 
     await Bun.sleep(RETRY_AFTER_MS);
   }
   await untilHealth(server, 200);
-  acknowledgeUser(acknowledged, await newUser(server));
+  io.acknowledgeUser(acknowledged, await newUser(server));
   return injected;
 }
 
@@ -160,22 +141,22 @@ async function attempt(run: Run, { prepare, send }: Scenario, kind: Kind, when: 
 async function failEachCallOf(name: string, scenario: Scenario): Promise<void> {
   // With a token, the start is over when the server listens.
   await using server = await startServer({ API_TOKEN: newToken() });
-  await importUsers(server.database, USERS);
-  const acknowledged = nothingAcknowledged(USERS);
+  await io.importUsers(server.database, USERS);
+  const acknowledged = io.nothingAcknowledged(USERS);
   let count = 0;
-  const work = async (kind: Kind, when: string) => {
+  const work = async (kind: io.Kind, when: string) => {
     const run = { server, acknowledged, problems: [] as string[], count };
     count += 1;
     const injected = await attempt(run, scenario, kind, when).catch((error) => {
-      run.problems.push(messageOf(error));
+      run.problems.push(io.messageOf(error));
       return [];
     });
     return { injected, problems: run.problems };
   };
   // One by one: only one strace can trace a program.
-  await failEachCall(name, scenario.kinds, work, 1);
+  await io.failEachCall(name, scenario.kinds, work, 1);
   expect(await server.stop("SIGKILL"), server.output.slice(-500)).toBe(KILLED);
-  expect(await findLost(server.database, acknowledged)).toEqual([]);
+  expect(await io.findLost(server.database, acknowledged)).toEqual([]);
 }
 
 // What was acknowledged is on disk. A kill cannot show this, because the page cache survives.

@@ -1,18 +1,7 @@
 // Files hold personal data, and a lock on them stops the server: only the user of the program may read them, whatever the
 // umask of the shell is. In a directory such as /tmp, other users can put links, and files next to a database.
 import { expect } from "bun:test";
-import {
-  chmodSync,
-  chownSync,
-  existsSync,
-  lchownSync,
-  mkdirSync,
-  readdirSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import * as fs from "node:fs";
 import { asNobody } from "../postgres/instance.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { fillDatabase } from "../support/fill.ts";
@@ -26,15 +15,17 @@ function withOpenUmask(...args: string[]): string[] {
 
 /** @returns the permissions of all files in the directory, e.g. `600 a.db` */
 function modesIn(path: string): string[] {
-  const names = readdirSync(path, { recursive: true, encoding: "utf8" }).sort();
-  return names.map((name) => `${(statSync(`${path}/${name}`).mode & 0o777).toString(8)} ${name}`);
+  const names = fs.readdirSync(path, { recursive: true, encoding: "utf8" }).sort();
+  return names.map(
+    (name) => `${(fs.statSync(`${path}/${name}`).mode & 0o777).toString(8)} ${name}`,
+  );
 }
 
 test("only the owner can read the files that a server and commands write", async () => {
   using directory = makeDirectory();
   const { at } = directory;
   const env = { DATABASE_URL: at("data/a.db"), PATH: Bun.env["PATH"] ?? "", PORT: "0" };
-  writeFileSync(at("input"), "{}\n", { mode: 0o600 });
+  fs.writeFileSync(at("input"), "{}\n", { mode: 0o600 });
   for (const [args, expected] of [
     [["token", "create", "first"], 0],
     [["backup", at("backup.db")], 0],
@@ -76,7 +67,7 @@ onRoot("commands say that permission is denied, and name the owner of a file", a
   const path = directory.at("data/a.db");
   await fillDatabase(path, 1);
   // As a server of root has left it.
-  writeFileSync(`${path}-serving`, "", { mode: 0o600 });
+  fs.writeFileSync(`${path}-serving`, "", { mode: 0o600 });
   // A directory that it may not search, or create.
   for (const command of ["check", "export users", "migrate"]) {
     const why = await failureOf(runAsNobody(command, { DATABASE_URL: path }));
@@ -87,18 +78,18 @@ onRoot("commands say that permission is denied, and name the owner of a file", a
   expect(why).toBe(`Cannot create ${backups}: permission denied\n`);
 
   const nobody = await idOfNobody();
-  for (const name of [directory.path, directory.at("data")]) chownSync(name, nobody, -1);
+  for (const name of [directory.path, directory.at("data")]) fs.chownSync(name, nobody, -1);
   const serve = () => failureOf(runAsNobody("serve", { DATABASE_URL: path, PORT: "0" }));
   // As root, other programs create files that every user can read.
   for (const mode of [0o644, 0o600]) {
-    chmodSync(path, mode);
+    fs.chmodSync(path, mode);
     const owner = `belongs to user 0 with mode ${mode.toString(8)}`;
     const denied = `permission denied: ${path} ${owner}, and this process runs as user ${nobody}`;
     expect(await serve()).toBe(`Cannot open ${path}: ${denied}\n`);
   }
-  chownSync(path, nobody, -1);
+  fs.chownSync(path, nobody, -1);
   expect(await serve()).toContain(`permission denied: ${path}-serving belongs to user 0`);
-  expect(readdirSync(directory.at("data")).sort()).toEqual(["a.db", "a.db-serving"]);
+  expect(fs.readdirSync(directory.at("data")).sort()).toEqual(["a.db", "a.db-serving"]);
 });
 
 onRoot("a server of another user opens what root has restored from its archive", async () => {
@@ -112,8 +103,8 @@ onRoot("a server of another user opens what root has restored from its archive",
   };
   const nobody = await idOfNobody();
   for (const path of [directory.path, archive, directory.at("data")]) {
-    mkdirSync(path, { recursive: true });
-    chownSync(path, nobody, -1);
+    fs.mkdirSync(path, { recursive: true });
+    fs.chownSync(path, nobody, -1);
   }
   const serve = async () => {
     const server = startProgram(asNobody([binary, "serve"]), { env });
@@ -124,13 +115,13 @@ onRoot("a server of another user opens what root has restored from its archive",
   await serve();
   // Over the previous database; next to its lock file alone.
   for (const hasPrevious of [true, false]) {
-    if (!hasPrevious) rmSync(env.DATABASE_URL);
+    if (!hasPrevious) fs.rmSync(env.DATABASE_URL);
     const { code, stderr } = await runBinary(["restore", "--from", env.ARCHIVE_URL], env);
     expect([code, stderr]).toEqual([0, expect.anything()]);
     await serve();
   }
   const marker = `${env.DATABASE_URL}-archive`;
-  chownSync(marker, 0, -1);
+  fs.chownSync(marker, 0, -1);
   const why = `${marker} belongs to user 0 with mode 600, and this process runs as user ${nobody}`;
   expect(await failureOf(runAsNobody("serve", env))).toBe(
     `ARCHIVE_URL: permission denied: ${why}\n`,
@@ -143,7 +134,7 @@ const OTHER = 4321;
 async function makeFiles(directory: TemporaryDirectory) {
   const path = directory.at("data/a.db");
   const backup = directory.at("shared/b.db");
-  mkdirSync(directory.at("shared"));
+  fs.mkdirSync(directory.at("shared"));
   await fillDatabase(path, 2, 1);
   await runBinary(["backup", backup], { DATABASE_URL: path });
   return { path, backup };
@@ -153,8 +144,8 @@ const run = (command: string, database: string) =>
   runBinary(command.split(" "), { DATABASE_URL: database, PORT: "0" });
 
 function putForeign(path: string, content = ""): void {
-  writeFileSync(path, content);
-  chownSync(path, OTHER, OTHER);
+  fs.writeFileSync(path, content);
+  fs.chownSync(path, OTHER, OTHER);
 }
 
 onRoot("commands fail when a file of another user is next to the database", async () => {
@@ -172,10 +163,10 @@ onRoot("commands fail when a file of another user is next to the database", asyn
         `${suffix} belongs to user ${OTHER}, who`,
       );
     // The owner of the database, and its group, may write to the database itself.
-    chownSync(backup, OTHER, OTHER);
+    fs.chownSync(backup, OTHER, OTHER);
     expect((await run("check", backup)).stderr).not.toContain("belongs to user");
-    chownSync(backup, 0, 0);
-    rmSync(backup + suffix, { force: true });
+    fs.chownSync(backup, 0, 0);
+    fs.rmSync(backup + suffix, { force: true });
   }
   // Those that `copy` and `backup` do not reject in any case.
   for (const suffix of ["-serving", "-archive"]) {
@@ -184,7 +175,7 @@ onRoot("commands fail when a file of another user is next to the database", asyn
       expect(await failureOf(run(command, backup))).toContain(
         `${suffix} belongs to user ${OTHER}, who`,
       );
-    rmSync(copy + suffix);
+    fs.rmSync(copy + suffix);
   }
 });
 
@@ -194,12 +185,12 @@ onRoot("restore and migrate do not follow links of another user", async () => {
   const { path, backup } = await makeFiles(directory);
   const database = at("drill/user-api.db");
   const victim = at("victim");
-  writeFileSync(victim, "precious");
-  mkdirSync(at("drill"));
-  chownSync(at("drill"), OTHER, OTHER);
+  fs.writeFileSync(victim, "precious");
+  fs.mkdirSync(at("drill"));
+  fs.chownSync(at("drill"), OTHER, OTHER);
   const plant = (target: string, link: string) => {
-    symlinkSync(target, link);
-    lchownSync(link, OTHER, OTHER);
+    fs.symlinkSync(target, link);
+    fs.lchownSync(link, OTHER, OTHER);
   };
   const expectFailure = async (command: string, to: string, why: string) =>
     expect(await failureOf(run(command, to))).toContain(why);
@@ -209,11 +200,11 @@ onRoot("restore and migrate do not follow links of another user", async () => {
   await expectFailure(`restore ${backup}`, database, link);
   plant(path, at("link.db"));
   await expectFailure("migrate", at("link.db"), "is a link of user");
-  rmSync(database);
+  fs.rmSync(database);
   plant(at("new"), `${database}-serving`);
   for (const command of [`restore ${backup}`, "serve"])
     await expectFailure(command, database, "-serving is a symbolic link");
-  rmSync(`${database}-serving`);
+  fs.rmSync(`${database}-serving`);
   plant(at("data"), at("elsewhere"));
   await expectFailure(`restore ${backup}`, at("elsewhere/a.db"), "a link of");
   for (const command of [
@@ -224,14 +215,14 @@ onRoot("restore and migrate do not follow links of another user", async () => {
   ])
     await expectFailure(command, backup, "is a link of user");
   expect(await Bun.file(victim).text()).toBe("precious");
-  expect(existsSync(at("new"))).toBe(false);
-  expect(readdirSync(at("drill"))).toEqual([]);
+  expect(fs.existsSync(at("new"))).toBe(false);
+  expect(fs.readdirSync(at("drill"))).toEqual([]);
   // Nor does the database belong to the owner of the directory.
   expect((await run(`restore ${backup}`, database)).code).toBe(0);
-  expect(statSync(database).uid).toBe(0);
+  expect(fs.statSync(database).uid).toBe(0);
   // A link of root, and one to a file of the same user, are followed.
-  symlinkSync(path, at("own.db"));
+  fs.symlinkSync(path, at("own.db"));
   expect((await run("check", at("own.db"))).code).toBe(0);
-  chownSync(path, OTHER, OTHER);
+  fs.chownSync(path, OTHER, OTHER);
   expect((await run("check", at("link.db"))).code).toBe(0);
 });

@@ -1,14 +1,6 @@
 // A changed bit of a value leaves the structure of a file intact: only its checksum tells.
 import { expect, test } from "bun:test";
-import {
-  copyFileSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  truncateSync,
-  writeFileSync,
-} from "node:fs";
+import * as fs from "node:fs";
 import { runSql } from "../sqlite/open-database.ts";
 import { runProgram } from "../support/program.ts";
 import { failed, type Harness, imported, lines, makeHarness } from "./harness.ts";
@@ -31,7 +23,7 @@ function flippedAt(content: Buffer, text: string): Buffer {
 }
 
 function flipBit(path: string): void {
-  writeFileSync(path, flippedAt(readFileSync(path), NAME));
+  fs.writeFileSync(path, flippedAt(fs.readFileSync(path), NAME));
 }
 
 /** Bytes of the checksum line of a backup. */
@@ -41,7 +33,7 @@ test("check and restore reject a backup when it or its checksum has changed", as
   using world = await makeUsers();
   const backup = world.at("backup.db");
   await world.run("backup", backup);
-  const content = readFileSync(backup);
+  const content = fs.readFileSync(backup);
   const changeCounter = Buffer.from(content);
   changeCounter.writeUInt32BE(content.readUInt32BE(24) + 1, 24);
   const line = content.subarray(-LINE_BYTES).toString();
@@ -63,7 +55,7 @@ test("check and restore reject a backup when it or its checksum has changed", as
   const why = "it differs from its checksum: it is damaged, or was changed";
   const target = world.at("restored.db");
   for (const [how, bytes] of Object.entries(damaged)) {
-    writeFileSync(backup, bytes);
+    fs.writeFileSync(backup, bytes);
     const restored = await world.run("restore", backup, "--database-url", target);
     expect([how, restored]).toEqual([how, failed(`Cannot restore ${backup}: ${why}`)]);
     const { code, stdout, stderr } = await world.run("check", "--database-url", backup);
@@ -79,22 +71,22 @@ test.each([512, 65_536])(
     const [made, backup, written] = [world.at("made.db"), world.at("b.db"), world.at("written.db")];
     runSql(world.path, `pragma journal_mode = delete; pragma page_size = ${pageBytes}; vacuum`);
     expect(await world.run("backup", made)).toMatchObject({ code: 0, stderr: "" });
-    renameSync(made, backup);
-    expect(readFileSync(backup).readUInt16BE(16)).toBe(pageBytes % 65_535);
+    fs.renameSync(made, backup);
+    expect(fs.readFileSync(backup).readUInt16BE(16)).toBe(pageBytes % 65_535);
     const check = (path: string) => world.run("check", "--database-url", path);
     const restore = () => world.run("restore", backup, "--database-url", world.at("restored.db"));
     const sound = { code: 0, stdout: "ok\n", stderr: "" };
     expect(await check(backup)).toEqual(sound);
     expect(await restore()).toMatchObject({ code: 0, stderr: "" });
-    copyFileSync(backup, made);
+    fs.copyFileSync(backup, made);
     flipBit(made);
     expect((await check(made)).code).toBe(1);
     // One that was opened to write is a database, and no longer compared.
-    copyFileSync(backup, written);
+    fs.copyFileSync(backup, written);
     await world.run("token", "create", "a", "--database-url", written);
     expect(await check(written)).toEqual(sound);
     // As a backup of another program.
-    truncateSync(backup, readFileSync(backup).length - LINE_BYTES);
+    fs.truncateSync(backup, fs.readFileSync(backup).length - LINE_BYTES);
     const none = "it has no checksum, so damage may go unnoticed";
     expect(await check(backup)).toEqual({ ...sound, stderr: `${backup}: ${none}\n` });
     expect((await restore()).stderr).toBe(`Needs attention: ${none}\n`);
@@ -103,13 +95,13 @@ test.each([512, 65_536])(
 
 test.each<[string, (path: string) => void]>([
   ["a pipe", (path) => void Bun.spawnSync(["mkfifo", path])],
-  ["a link to a device", (path) => symlinkSync("/dev/zero", path)],
-  ["damaged", (path) => writeFileSync(path, `${"0".repeat(63)}g  users.ndjson\n`)],
-  ["long", (path) => writeFileSync(path, `${"0".repeat(64)}  ${"x".repeat(1024)}\n`)],
+  ["a link to a device", (path) => fs.symlinkSync("/dev/zero", path)],
+  ["damaged", (path) => fs.writeFileSync(path, `${"0".repeat(63)}g  users.ndjson\n`)],
+  ["long", (path) => fs.writeFileSync(path, `${"0".repeat(64)}  ${"x".repeat(1024)}\n`)],
 ])("import fails when the checksum of its file is %s", async (_what, make) => {
   using world = makeHarness();
   const file = world.at("users.ndjson");
-  writeFileSync(file, lines([{ email: "a@b.cd", name: NAME }]));
+  fs.writeFileSync(file, lines([{ email: "a@b.cd", name: NAME }]));
   make(`${file}.sha256`);
   const why = `${file}.sha256 is not a checksum that can be read: move it away`;
   expect(await world.run("import", "users", file)).toEqual(failed(why));
@@ -125,14 +117,14 @@ test("import rejects an export when a bit of a value has changed", async () => {
   const options = { cwd: world.at("."), env: { PATH: Bun.env["PATH"] } };
   const { stdout } = await runProgram(["sha256sum", "-c", checksum], options);
   expect(stdout).toBe("users.csv: OK\n");
-  const exported = readFileSync(file);
+  const exported = fs.readFileSync(file);
   flipBit(file);
   const advice = "If you have edited it, delete that file";
   const differs = `Cannot import ${file}: it differs from ${checksum}. ${advice}`;
   expect(await other.run("import", "users", file)).toEqual(failed(differs));
   expect((await other.run("check")).code).toBe(1);
-  writeFileSync(file, exported);
+  fs.writeFileSync(file, exported);
   expect(await other.run("import", "users", file)).toMatchObject({ code: 0 });
-  rmSync(checksum);
+  fs.rmSync(checksum);
   expect(await other.run("import", "users", file)).toEqual(imported("users", 0, 1));
 });

@@ -2,15 +2,7 @@
  * A temporary PostgreSQL server, from the installed programs: on a free loopback port, in a temporary directory,
  * not as root. It stops when this process ends, however it ends.
  */
-import {
-  chownSync,
-  cpSync,
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-} from "node:fs";
+import * as fs from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { SQL } from "bun";
@@ -29,7 +21,7 @@ export function findPrograms(): string | null {
   if (given !== undefined && given !== "") return given;
   const found = Bun.which("initdb");
   // The directory in PATH may have a link to `initdb` but none to `postgres`.
-  if (found !== null) return dirname(realpathSync(found));
+  if (found !== null) return dirname(fs.realpathSync(found));
   const paths = [...new Bun.Glob("/usr/lib/postgresql/*/bin/initdb").scanSync("/")];
   const version = (path: string) => Number(path.split("/")[4]);
   const newest = paths.sort((left, right) => version(right) - version(left))[0];
@@ -54,8 +46,8 @@ export function asNobody(args: readonly string[]): string[] {
 }
 
 export function makeDirectoryOfNobody(): string {
-  const directory = mkdtempSync(join(tmpdir(), "user-api-postgres-"));
-  if (process.getuid?.() === 0) chownSync(directory, idOf("-u"), idOf("-g"));
+  const directory = fs.mkdtempSync(join(tmpdir(), "user-api-postgres-"));
+  if (process.getuid?.() === 0) fs.chownSync(directory, idOf("-u"), idOf("-g"));
   return directory;
 }
 
@@ -73,11 +65,11 @@ const stopAndRemove = `
 
 /** @returns the ids of the server with these data and of its child processes */
 export function processesIn(data: string): [number, ...number[]] {
-  const pid = Number.parseInt(readFileSync(join(data, "postmaster.pid"), "utf8"), 10);
-  const children = readdirSync("/proc").filter((name) => {
+  const pid = Number.parseInt(fs.readFileSync(join(data, "postmaster.pid"), "utf8"), 10);
+  const children = fs.readdirSync("/proc").filter((name) => {
     if (!/^\d+$/.test(name)) return false;
     try {
-      const stat = readFileSync(`/proc/${name}/stat`, "utf8");
+      const stat = fs.readFileSync(`/proc/${name}/stat`, "utf8");
       return Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]) === pid;
     } catch {
       // The process has ended.
@@ -91,7 +83,7 @@ export function processesIn(data: string): [number, ...number[]] {
 function suspend(data: string): void {
   const [pid] = processesIn(data);
   process.kill(pid, "SIGSTOP");
-  while (!/\) [TZ] /.test(readFileSync(`/proc/${pid}/stat`, "utf8"))) Bun.sleepSync(1);
+  while (!/\) [TZ] /.test(fs.readFileSync(`/proc/${pid}/stat`, "utf8"))) Bun.sleepSync(1);
 }
 
 type Signal = "SIGKILL" | "SIGSTOP" | "SIGCONT";
@@ -122,8 +114,8 @@ function createData(programs: string, data: string, primaryUrl: string | null): 
     const options = ["--checkpoint", "fast", "--write-recovery-conf", "--no-sync"];
     const copy = join(programs, "pg_basebackup");
     runProgram(copy, "--pgdata", data, "--dbname", primaryUrl, ...options);
-  } else if (existsSync(made)) {
-    cpSync(made, data, { recursive: true });
+  } else if (fs.existsSync(made)) {
+    fs.cpSync(made, data, { recursive: true });
     if (process.getuid?.() === 0) Bun.spawnSync(["chown", "-R", NOBODY, data]);
   } else {
     initialize(programs, data);

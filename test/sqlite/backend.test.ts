@@ -1,16 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
-import {
-  copyFileSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  truncateSync,
-  writeFileSync,
-} from "node:fs";
+import * as fs from "node:fs";
 import { requireSqlite } from "../../src/sqlite/file/connection.ts";
 import { SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
 import { LARGE_TREE } from "../../src/sqlite/file/page-tree.ts";
@@ -50,7 +40,7 @@ test.each(["serve", "write"] as const)(
     using directory = makeDirectory();
     const path = directory.at("x/y/a.db");
     await using _store = await openDatabase(path, { mode });
-    copyFileSync(path, directory.at("copy.db"));
+    fs.copyFileSync(path, directory.at("copy.db"));
     expect(query(directory.at("copy.db"), "select count(*) from users")).toEqual([0]);
   },
 );
@@ -60,10 +50,10 @@ test.each(["-serving", "-wal"])(
   async (suffix) => {
     const { directory, path } = makePath();
     await (await openDatabase(path)).close();
-    rmSync(`${path}-serving`);
-    truncateSync(path);
-    symlinkSync(path, directory.at("link.db"));
-    writeFileSync(path + suffix, suffix === "-wal" ? "x" : "");
+    fs.rmSync(`${path}-serving`);
+    fs.truncateSync(path);
+    fs.symlinkSync(path, directory.at("link.db"));
+    fs.writeFileSync(path + suffix, suffix === "-wal" ? "x" : "");
     const reason =
       "the file is empty but was a database: restore a backup, or delete all of its files to start with an empty database";
     for (const name of [path, directory.at("link.db")]) {
@@ -72,8 +62,8 @@ test.each(["-serving", "-wal"])(
         await expectRejection(opening, "operator", `Cannot open ${name}: ${reason}`);
       }
     }
-    expect(statSync(path).size).toBe(0);
-    rmSync(path + suffix);
+    expect(fs.statSync(path).size).toBe(0);
+    fs.rmSync(path + suffix);
     await (await openDatabase(path)).close();
   },
 );
@@ -81,14 +71,14 @@ test.each(["-serving", "-wal"])(
 test("openSqlite releases the lock, and leaves no file open, when it fails", async () => {
   const { directory, path } = makePath();
   await (await openDatabase(path)).close();
-  const intact = readFileSync(path);
+  const intact = fs.readFileSync(path);
   damagePage(path, rootPageOf(path, "feed"));
   await expectRejection(openDatabase(path), "operator");
   if (process.platform === "linux") {
     const { stdout } = Bun.spawnSync(["ls", "-l", `/proc/${process.pid}/fd`]);
     expect(stdout.toString()).not.toContain(directory.path);
   }
-  writeFileSync(path, intact);
+  fs.writeFileSync(path, intact);
   await (await openDatabase(path)).close();
 });
 
@@ -99,7 +89,7 @@ test("statistics returns the sizes of the files and the number of waiting writes
   const { pendingWrites } = await store.statistics();
   expect(pendingWrites).toBe(2);
   await written;
-  const sizeOf = (name: string) => statSync(name).size;
+  const sizeOf = (name: string) => fs.statSync(name).size;
   expect(await store.statistics()).toEqual({
     pendingWrites: 0,
     databaseBytes: sizeOf(path),
@@ -117,7 +107,7 @@ test("only what needs a damaged page is rejected, with the name of the table", a
   const filled = await openDatabase(path);
   await filled.bulk.users.import(users);
   await filled.close();
-  damagePage(path, Math.ceil(readFileSync(path).indexOf("<150>") / PAGE_BYTES));
+  damagePage(path, Math.ceil(fs.readFileSync(path).indexOf("<150>") / PAGE_BYTES));
   await using store = await openDatabase(path);
   const damaged = [
     async () => store.users.get(150),
@@ -134,7 +124,7 @@ test("only what needs a damaged page is rejected, with the name of the table", a
 test("a create that fills a block of ids is rejected alone, once, when an order of the block is damaged", async () => {
   const { path } = makePath();
   await fillDatabase(path, 1, 4095);
-  damagePage(path, Math.ceil(readFileSync(path).indexOf("2026-3000") / PAGE_BYTES));
+  damagePage(path, Math.ceil(fs.readFileSync(path).indexOf("2026-3000") / PAGE_BYTES));
   await using store = await openDatabase(path);
   const place = () => store.orders.create(orderFields(1), null);
   const outcomes = await outcomesOf([place(), place(), place()]);
@@ -148,7 +138,7 @@ test.if(process.platform === "linux")(
     const { path } = makePath();
     await using store = await openDatabase(path);
     await newUser(store);
-    const own = new RegExp(`(?<=^\\d+: ).*:${statSync(path).ino} .*`, "gm");
+    const own = new RegExp(`(?<=^\\d+: ).*:${fs.statSync(path).ino} .*`, "gm");
     const locks = async () => (await Bun.file("/proc/locks").text()).match(own);
     const before = await locks();
     expect(before).not.toBeNull();
@@ -159,21 +149,21 @@ test.if(process.platform === "linux")(
 
 // Files that are not a valid user-api database: `openSqlite` rejects each with one line and changes nothing.
 test.each<[string, (path: string) => void, string]>([
-  ["is a directory", (path) => mkdirSync(path), "it is a directory"],
+  ["is a directory", (path) => fs.mkdirSync(path), "it is a directory"],
   ["is a named pipe", (path) => Bun.spawnSync(["mkfifo", path]), "it is not a regular file"],
-  ["is too short", (path) => writeFileSync(path, "abc"), "the file is not a SQLite database"],
+  ["is too short", (path) => fs.writeFileSync(path, "abc"), "the file is not a SQLite database"],
 ])(
   "openSqlite fails with the reason and changes nothing when the file %s",
   async (_what, make, why) => {
     const { directory, path } = makePath();
     make(path);
-    const before = statSync(path).isFile() ? readFileSync(path) : null;
+    const before = fs.statSync(path).isFile() ? fs.readFileSync(path) : null;
     for (const mode of ["serve", "write"] as const) {
       const opening = openDatabase(path, { mode });
       await expectRejection(opening, "operator", `Cannot open ${path}: ${why}`);
     }
-    if (before !== null) expect(readFileSync(path)).toEqual(before);
-    expect(readdirSync(directory.path)).toEqual(["a.db"]);
+    if (before !== null) expect(fs.readFileSync(path)).toEqual(before);
+    expect(fs.readdirSync(directory.path)).toEqual(["a.db"]);
   },
 );
 
@@ -197,13 +187,13 @@ test("openSqlite rejects a schema that refers to itself, unless a WAL replaces i
   using db = new Database(path);
   // Writes the first page to the WAL.
   db.run(`pragma user_version = ${SCHEMA_VERSION}`);
-  const bytes = readFileSync(path);
+  const bytes = fs.readFileSync(path);
   // An interior page without cells, whose last child is itself.
   bytes.fill(0, 100, 112).writeUInt8(5, 100);
   bytes.writeUInt8(1, 111);
   const copy = directory.at("copy.db");
-  writeFileSync(copy, bytes);
+  fs.writeFileSync(copy, bytes);
   await expectRejection(openDatabase(copy), "operator", `Cannot open ${copy}: the file is damaged`);
-  copyFileSync(`${path}-wal`, `${copy}-wal`);
+  fs.copyFileSync(`${path}-wal`, `${copy}-wal`);
   await (await openDatabase(copy)).close();
 });

@@ -1,18 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import {
-  appendFileSync,
-  closeSync,
-  copyFileSync,
-  openSync,
-  readSync,
-  renameSync,
-  statSync,
-  truncateSync,
-  utimesSync,
-  writeFileSync,
-  writeSync,
-} from "node:fs";
+import * as fs from "node:fs";
 import { watchFiles } from "../../src/sqlite/file/file-watch.ts";
 import { expectThrown } from "../support/expect-error.ts";
 import { makeRandom } from "../support/random.ts";
@@ -31,8 +19,8 @@ function watched() {
     problems,
     /** Changes the time of the file, also if the test is faster than the clock of the file system. */
     touch() {
-      const { atimeMs, mtimeMs } = statSync(made.path);
-      utimesSync(made.path, atimeMs / 1000, mtimeMs / 1000 + 1);
+      const { atimeMs, mtimeMs } = fs.statSync(made.path);
+      fs.utimesSync(made.path, atimeMs / 1000, mtimeMs / 1000 + 1);
     },
     [Symbol.dispose]() {
       files.close();
@@ -47,12 +35,12 @@ test.each(["", "-wal", "-shm"])(
     using it = watched();
     const file = it.path + suffix;
     it.files.requireInPlace();
-    renameSync(file, `${file}.moved`);
+    fs.renameSync(file, `${file}.moved`);
     for (let call = 0; call < 2; call += 1) expect(it.files.isInPlace()).toBe(false);
-    renameSync(`${file}.moved`, file);
+    fs.renameSync(`${file}.moved`, file);
     expect(it.files.isInPlace()).toBe(true);
-    copyFileSync(file, `${file}.copy`);
-    renameSync(`${file}.copy`, file);
+    fs.copyFileSync(file, `${file}.copy`);
+    fs.renameSync(`${file}.copy`, file);
     const { cause } = expectThrown(() => it.files.requireInPlace(), "unavailable");
     const replaced = `${file} has been replaced by another file`;
     expect(cause).toEqual(new Error(replaced));
@@ -63,20 +51,20 @@ test.each(["", "-wal", "-shm"])(
 type Change = readonly [what: string, (it: ReturnType<typeof watched>) => void];
 
 const overwritten: readonly Change[] = [
-  ["emptied", ({ path }) => writeFileSync(path, "")],
+  ["emptied", ({ path }) => fs.writeFileSync(path, "")],
   [
     "overwritten by a file of the same size",
     ({ path, touch }) => {
-      writeFileSync(path, Buffer.alloc(statSync(path).size, "x"));
+      fs.writeFileSync(path, Buffer.alloc(fs.statSync(path).size, "x"));
       touch();
     },
   ],
   [
     "truncated and its time set back",
     ({ path }) => {
-      const { atime, mtimeMs } = statSync(path);
-      truncateSync(path, 8192);
-      utimesSync(path, atime, (Math.floor(mtimeMs) + 0.5) / 1000);
+      const { atime, mtimeMs } = fs.statSync(path);
+      fs.truncateSync(path, 8192);
+      fs.utimesSync(path, atime, (Math.floor(mtimeMs) + 0.5) / 1000);
     },
   ],
 ];
@@ -84,10 +72,10 @@ const overwritten: readonly Change[] = [
 test.each(overwritten)("isInPlace is false from then on when the database is %s", (_, change) => {
   using it = watched();
   const copy = it.directory.at("before.db");
-  copyFileSync(it.path, copy);
+  fs.copyFileSync(it.path, copy);
   change(it);
   expect(it.files.isInPlace()).toBe(false);
-  copyFileSync(copy, it.path);
+  fs.copyFileSync(copy, it.path);
   expect(it.files.isInPlace()).toBe(false);
   expect(it.problems).toEqual([`${it.path} has been overwritten by another program`]);
 });
@@ -96,7 +84,7 @@ test.each([0, 1, 50_000])(
   "isInPlace is false from then on when the log is cut to %d bytes",
   (bytes) => {
     using it = watched();
-    truncateSync(`${it.path}-wal`, bytes);
+    fs.truncateSync(`${it.path}-wal`, bytes);
     expect(it.files.isInPlace()).toBe(false);
     // SQLite continues behind the hole.
     it.add(1);
@@ -125,14 +113,14 @@ test("isInPlace is true while others write, checkpoint, read and vacuum, and fal
       () => reader.run(reader.inTransaction ? "commit" : "begin; select count(*) from t"),
     ];
     for (let step = 0; step < 20; step += 1) {
-      const { size } = statSync(path);
+      const { size } = fs.statSync(path);
       steps[random(steps.length)]?.();
-      if (statSync(path).size < size) shrinks += 1;
+      if (fs.statSync(path).size < size) shrinks += 1;
       // The log starts again between two looks as well.
       if (random(2) > 0) expect([step, files.isInPlace()]).toEqual([step, true]);
     }
     expect([files.isInPlace(), it.problems]).toEqual([true, []]);
-    writeFileSync(path, "");
+    fs.writeFileSync(path, "");
     expect(files.isInPlace()).toBe(false);
   }
   expect(shrinks).toBeGreaterThan(1);
@@ -143,19 +131,19 @@ const COPYING_AT = 128;
 
 test("isInPlace is true while a checkpoint writes to the database", () => {
   using it = watched();
-  const index = openSync(`${it.path}-shm`, "r+");
+  const index = fs.openSync(`${it.path}-shm`, "r+");
   const pages = Buffer.alloc(4);
-  readSync(index, pages, 0, 4, COPYING_AT);
+  fs.readSync(index, pages, 0, 4, COPYING_AT);
   const addCopied = (count: number) => {
     pages.writeUInt32LE(pages.readUInt32LE() + count);
-    writeSync(index, pages, 0, 4, COPYING_AT);
+    fs.writeSync(index, pages, 0, 4, COPYING_AT);
   };
   // As at the beginning of a checkpoint of one more page.
   addCopied(1);
-  appendFileSync(it.path, "x".repeat(4096));
+  fs.appendFileSync(it.path, "x".repeat(4096));
   it.touch();
   expect(it.files.isInPlace()).toBe(true);
   addCopied(-1);
   expect(it.files.isInPlace()).toBe(false);
-  closeSync(index);
+  fs.closeSync(index);
 });

@@ -2,15 +2,7 @@ import { expect, test } from "bun:test";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { type Base, encodeJson } from "../../../src/sqlite/archive/format.ts";
-import {
-  baseKey,
-  chunkKey,
-  generationKey,
-  heartbeatKey,
-  type ObjectId,
-  parseKey,
-  slotKey,
-} from "../../../src/sqlite/archive/keys.ts";
+import * as keys from "../../../src/sqlite/archive/keys.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/write/retention.ts";
 import { bytes } from "../../object-storage/contract.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
@@ -46,26 +38,26 @@ function makeStorage() {
     async addGeneration(number: number, segments: number, end = 0) {
       const parent = number > 1 ? { generation: number - 1, number: end } : null;
       const record = recordOf(number, { previousEnd: end, parent });
-      await storage.put(generationKey(number), encodeJson(record));
-      await storage.put(heartbeatKey(number), EMPTY);
+      await storage.put(keys.generationKey(number), encodeJson(record));
+      await storage.put(keys.heartbeatKey(number), EMPTY);
       for (let at = 1; at <= segments; at += 1)
-        await storage.put(slotKey({ generation: number, number: at }), EMPTY);
+        await storage.put(keys.slotKey({ generation: number, number: at }), EMPTY);
       // What is in a slot does not matter to the retention.
       if (number > 1)
-        await storage.put(slotKey({ generation: number - 1, number: end + 1 }), EMPTY);
+        await storage.put(keys.slotKey({ generation: number - 1, number: end + 1 }), EMPTY);
     },
     async addBase(generation: number, number: number, segment: number) {
       const id = { generation, number: segment };
       const content = { chunks: [], storedBytes: 0, progress: null };
       const timeMs = NOW_MS + number;
       const base: Base = { generation, number, first: id, last: id, timeMs, ...content };
-      await storage.put(baseKey(base), encodeJson(base));
+      await storage.put(keys.baseKey(base), encodeJson(base));
     },
     /** Not counted. */
     keys: (prefix: string) => keysOf(storage, prefix),
     async slots(): Promise<string[]> {
       const ids = (await keysOf(storage, "log/"))
-        .map((key) => parseKey(key))
+        .map((key) => keys.parseKey(key))
         .filter((id) => id !== null);
       return ids.map(({ generation, number }) => `${generation}/${number}`);
     },
@@ -73,12 +65,12 @@ function makeStorage() {
 }
 
 test("the slots of a block are in a separate directory", () => {
-  const id: ObjectId = { generation: 2, number: 1_234_567 };
+  const id: keys.ObjectId = { generation: 2, number: 1_234_567 };
   const key = "log/00000002/0001234/0001234567";
-  expect(slotKey(id)).toBe(key);
-  expect(parseKey(key)).toEqual(id);
+  expect(keys.slotKey(id)).toBe(key);
+  expect(keys.parseKey(key)).toEqual(id);
   for (const other of ["log/00000002/0001235/0001234567", "log/2/0001234/0001234567"])
-    expect(parseKey(other)).toBeNull();
+    expect(keys.parseKey(other)).toBeNull();
 });
 
 test("segments are deleted page by page, and seals, records and what is needed are not", async () => {
@@ -94,7 +86,7 @@ test("segments are deleted page by page, and seals, records and what is needed a
     expect(await storage.slots()).toEqual(["1/2501", "2/1", "3/1501", ...kept]);
   }
   expect(await storage.keys("generations/")).toHaveLength(4);
-  expect(await storage.keys("heartbeats/")).toEqual([heartbeatKey(4)]);
+  expect(await storage.keys("heartbeats/")).toEqual([keys.heartbeatKey(4)]);
   expect(storage.largest()).toBe(1000);
 });
 
@@ -118,7 +110,7 @@ test("the chunks of older bases are deleted page by page, also of one that was n
   for (const complete of [2, 4]) await storage.addBase(1, complete, 1);
   for (const number of [1, 2, 3, 4, 5])
     for (let chunk = 0; chunk < 1500; chunk += 1)
-      await storage.put(chunkKey({ generation: 1, number }, chunk), EMPTY);
+      await storage.put(keys.chunkKey({ generation: 1, number }, chunk), EMPTY);
   await deleteExpired(storage, NOW_MS);
   expect(await storage.keys("chunks/")).toHaveLength(7500);
   await deleteExpired(storage, NOW_MS + 4);
@@ -132,7 +124,7 @@ test("what an older base needs is kept while the manifest of a newer one is dama
   const storage = makeStorage();
   await storage.addGeneration(1, 20);
   for (const number of [1, 2]) await storage.addBase(1, number, 5 * number);
-  await storage.put(baseKey({ generation: 1, number: 2 }), EMPTY);
+  await storage.put(keys.baseKey({ generation: 1, number: 2 }), EMPTY);
   await deleteExpired(storage, Number.POSITIVE_INFINITY);
   expect(await storage.slots()).toHaveLength(16);
 });

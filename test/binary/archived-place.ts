@@ -14,20 +14,17 @@ type Settings = Readonly<Record<string, string>>;
 
 /**
  * A bucket, and a directory for databases. Servers are killed at the end.
- * @param archive whether the archive is in the bucket or in a directory
+ * @param kind whether the archive is in the bucket or in a directory
  */
-export async function makePlace(
-  settings: Settings = {},
-  archive: "bucket" | "directory" = "bucket",
-) {
+export async function makePlace(settings: Settings = {}, kind: "bucket" | "directory" = "bucket") {
   await using resources = new AsyncDisposableStack();
   const { at } = resources.use(makeDirectory());
   const storage = resources.use(await startS3Server());
-  if (archive === "directory") mkdirSync(at("archive"));
+  if (kind === "directory") mkdirSync(at("archive"));
   const environment = {
     ...storage.environment,
     DATABASE_URL: at("data/a.db"),
-    ARCHIVE_URL: archive === "bucket" ? "s3://bucket" : `file://${at("archive")}`,
+    ARCHIVE_URL: kind === "bucket" ? "s3://bucket" : `file://${at("archive")}`,
     API_TOKEN: token,
     PORT: "0",
     ...settings,

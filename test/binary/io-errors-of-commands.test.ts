@@ -52,7 +52,7 @@ function problemsOfEnd(code: number | null, stderr: string): string[] {
   return [`exit code ${code}: ${stderr.slice(0, 500)}`];
 }
 
-async function attemptShutdown(base: TestServer, kind: io.Kind, when: string): Promise<io.Outcome> {
+async function attemptShutdown(base: TestServer, kind: io.Kind, when: string) {
   using directory = makeDirectory();
   const database = copyBase(base, directory);
   const server = await startReplica(database, {}, base);
@@ -79,11 +79,7 @@ async function untilTraced(trace: string, pid: number): Promise<string[]> {
 }
 
 /** @param base `null` for a database that does not exist yet */
-async function attemptStart(
-  base: TestServer | null,
-  kind: io.Kind,
-  when: string,
-): Promise<io.Outcome> {
+async function attemptStart(base: TestServer | null, kind: io.Kind, when: string) {
   using directory = makeDirectory();
   const database = base === null ? directory.at("test.db") : copyBase(base, directory);
   const trace = directory.at("trace");
@@ -117,12 +113,7 @@ async function attemptStart(
 }
 
 /** Runs `check`, or `backup`. */
-async function attemptCommand(
-  { database }: TestServer,
-  name: string,
-  kind: io.Kind,
-  when: string,
-): Promise<io.Outcome> {
+async function attemptCommand({ database }: TestServer, name: string, kind: io.Kind, when: string) {
   using target = makeDirectory();
   const copy = target.at("copy.db");
   const isBackup = name === "backup";

@@ -118,10 +118,7 @@ export function acknowledgeUser(acknowledged: Acknowledged, user: { readonly id:
  * time of these tests.
  * @returns the differences
  */
-export async function findLost(
-  database: string,
-  { records, users, inDoubt }: Acknowledged,
-): Promise<string[]> {
+export async function findLost(database: string, { records, users, inDoubt }: Acknowledged) {
   const problems: string[] = [];
   try {
     await withStore(database, async (store) => {

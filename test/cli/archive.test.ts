@@ -26,12 +26,11 @@ function makeArchive() {
   return { ...directory, settings };
 }
 
-test.each([
+for (const [commit, status, retryAfter, users] of [
   ["sync", 503, "2", "1 user"],
   ["async", 201, null, "2 users"],
-])(
-  "a write in %s mode is %i while the storage is away, and made once, and a command says that its write is not archived",
-  async (commit, status, retryAfter, users) => {
+] as const)
+  test(`a write in ${commit} mode is ${status} while the storage is away, and made once, and a command says that its write is not archived`, async () => {
     using archive = makeArchive();
     await using server = await startServer({ ...archive.settings, ARCHIVE_COMMIT: commit });
     const create = (email: string, headers = {}) =>
@@ -64,8 +63,7 @@ test.each([
     expect((await world.run("token", "create", "b")).stderr).toStartWith(line);
     const checked = await world.run("archive", "check");
     expect(checked.stdout + checked.stderr).toStartWith(`Restored ${users}, `);
-  },
-);
+  });
 
 test("changes of a sync archive are printed when it has them", async () => {
   using archive = makeArchive();

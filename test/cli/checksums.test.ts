@@ -64,9 +64,8 @@ test("check and restore reject a backup when it or its checksum has changed", as
   }
 });
 
-test.each([512, 65_536])(
-  "a backup with pages of %d bytes has a checksum, also when it was renamed",
-  async (pageBytes) => {
+for (const pageBytes of [512, 65_536])
+  test(`a backup with pages of ${pageBytes} bytes has a checksum, also when it was renamed`, async () => {
     using world = await makeUsers();
     const [made, backup, written] = [world.at("made.db"), world.at("b.db"), world.at("written.db")];
     runSql(world.path, `pragma journal_mode = delete; pragma page_size = ${pageBytes}; vacuum`);
@@ -90,8 +89,7 @@ test.each([512, 65_536])(
     const none = "it has no checksum, so damage may go unnoticed";
     expect(await check(backup)).toEqual({ ...sound, stderr: `${backup}: ${none}\n` });
     expect((await restore()).stderr).toBe(`Needs attention: ${none}\n`);
-  },
-);
+  });
 
 test.each<[string, (path: string) => void]>([
   ["a pipe", (path) => void Bun.spawnSync(["mkfifo", path])],

@@ -5,17 +5,9 @@ import { openOutput } from "../../src/cli/system/streams.ts";
 import { orderStatuses } from "../../src/domain/order.ts";
 import { expectThrown } from "../support/expect-error.ts";
 import { fillDatabase } from "../support/fill.ts";
-import {
-  failed,
-  type Harness,
-  lines,
-  makeHarness,
-  type Options,
-  openWith,
-  parsedLines,
-} from "./harness.ts";
+import { failed, lines, makeHarness, type Options, openWith, parsedLines } from "./harness.ts";
 
-async function makeFilled(users = 1, options?: Options): Promise<Harness> {
+async function makeFilled(users = 1, options?: Options) {
   const world = makeHarness(options);
   const records = Array.from({ length: users }, (_, at) => ({ email: `${at}@b.cd` }));
   await world.feed(lines(records), "import", "users");
@@ -148,27 +140,21 @@ const ofDatabase = ["", "-wal", "-shm", "-journal", "-serving", "-last-backup", 
 const noDirectory = "the directory does not exist";
 const notDirectory = "a part of the path is not a directory";
 
-test.each<[command: string, start: string, why: string, ...names: string[]]>([
-  ["export users --output", "Cannot write", "no such file or directory", "none/a"],
-  ["export users --force --output", "Cannot write", "it is a directory", "data"],
-  ["export users --output", "Cannot write", "the disk is full", "/dev/full"],
-  [
-    "export users --force --output",
-    "Cannot write",
-    "it belongs to the database",
-    "link",
-    ...ofDatabase,
-  ],
-  ["import users --rejects", "Cannot write", "it belongs to the database", "link", ...ofDatabase],
-  ["backup", "Cannot back up to", "the file belongs to the database", ...ofDatabase.slice(1)],
-  ["backup", "Cannot back up to", noDirectory, "none/a.db"],
-  ["backup", "Cannot back up to", notDirectory, "file/a.db"],
-  ["backup --directory", "Cannot create", notDirectory, "file/a"],
+test.each<[command: string, what: string, why: string, ...names: string[]]>([
+  ["export users --output", "write", "no such file or directory", "none/a"],
+  ["export users --force --output", "write", "it is a directory", "data"],
+  ["export users --output", "write", "the disk is full", "/dev/full"],
+  ["export users --force --output", "write", "it belongs to the database", "link", ...ofDatabase],
+  ["import users --rejects", "write", "it belongs to the database", "link", ...ofDatabase],
+  ["backup", "back up to", "the file belongs to the database", ...ofDatabase.slice(1)],
+  ["backup", "back up to", noDirectory, "none/a.db"],
+  ["backup", "back up to", notDirectory, "file/a.db"],
+  ["backup --directory", "create", notDirectory, "file/a"],
   // The parent may be a disk that is not mounted.
-  ["backup --directory", "Cannot create", "no such file or directory", "none/a"],
-  ["copy --to", "Cannot copy to", "the file already exists", "data/test.db", "file"],
-  ["copy --to", "Cannot copy to", noDirectory, "none/a.db"],
-])("%s changes no file and says: %s …: %s", async (command, start, why, ...names) => {
+  ["backup --directory", "create", "no such file or directory", "none/a"],
+  ["copy --to", "copy to", "the file already exists", "data/test.db", "file"],
+  ["copy --to", "copy to", noDirectory, "none/a.db"],
+])("%s changes no file and says: Cannot %s …: %s", async (command, what, why, ...names) => {
   using world = await makeFilled();
   writeFileSync(world.at("file"), "");
   symlinkSync(world.path, world.at("link"));
@@ -176,7 +162,7 @@ test.each<[command: string, start: string, why: string, ...names: string[]]>([
   const before = state();
   for (const path of names.map((name) => (name.startsWith("/") ? name : world.at(name))))
     expect(await world.feed("{}\n", ...command.split(" "), path)).toEqual(
-      failed(`${start} ${path}: ${why}`),
+      failed(`Cannot ${what} ${path}: ${why}`),
     );
   expect(state()).toEqual(before);
 });

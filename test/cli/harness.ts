@@ -23,12 +23,7 @@ export function reported(...printed: string[]): Outcome {
   return { ...failed(...printed), code: 0 };
 }
 
-export function summaryOf(
-  table: "users" | "orders",
-  created: number,
-  unchanged = 0,
-  rejected = 0,
-): string {
+export function summaryOf(table: "users" | "orders", created: number, unchanged = 0, rejected = 0) {
   const noun = created === 1 ? table.slice(0, -1) : table;
   const [first, second, third] = [created, unchanged, rejected].map((count) =>
     count.toLocaleString("en"),

@@ -1,12 +1,6 @@
 import { expect, test } from "bun:test";
 import { AppError } from "../../src/base/error.ts";
-import {
-  hashToken,
-  hasTokenFormat,
-  newToken,
-  type Token,
-  type TokenStore,
-} from "../../src/domain/token.ts";
+import { hashToken, hasTokenFormat, newToken, type TokenStore } from "../../src/domain/token.ts";
 import { withStore } from "../support/open-store.ts";
 import { createToken, failed, type Harness, makeHarness, openWith, reported } from "./harness.ts";
 
@@ -21,7 +15,7 @@ async function list(world: Harness): Promise<string[]> {
   return stdout.trimEnd().replaceAll(/ {2,}/g, "  ").split("\n");
 }
 
-function stored(world: Harness): Promise<readonly Token[]> {
+function stored(world: Harness) {
   return withStore(world.path, ({ tokens }) => tokens.list(), { create: false });
 }
 

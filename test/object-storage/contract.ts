@@ -13,10 +13,7 @@ export function text(body: Uint8Array | null): string | null {
 }
 
 /** @param conditionalWrites `false` for a server that ignores preconditions */
-export function objectStorageContract(
-  open: () => Promise<OpenStorage>,
-  conditionalWrites = true,
-): void {
+export function objectStorageContract(open: () => Promise<OpenStorage>, conditionalWrites = true) {
   test("get returns what put has written byte for byte, also for another process", async () => {
     await using opened = await open();
     const { storage, other } = opened;

@@ -13,10 +13,7 @@ import { storeOptions } from "../support/open-store.ts";
 import { databaseOf } from "./instance.ts";
 import { deleteUser, type Harness, makeHarness, patient, test } from "./postgres-harness.ts";
 
-function change(
-  url: string,
-  parts: Partial<Record<"port" | "pathname" | "search" | "username" | "password", string>>,
-) {
+function change(url: string, parts: Partial<URL>) {
   return Object.assign(new URL(url), { password: "hunter2", ...parts }).href;
 }
 

@@ -29,14 +29,13 @@ function makeQueues(options: Options) {
   };
 }
 
-test.each([
+for (const [connections, shares] of [
   [1, { read: 1, list: 1, write: 1, background: 1 }],
   [2, { read: 2, list: 1, write: 1, background: 1 }],
   [5, { read: 5, list: 2, write: 4, background: 2 }],
   [10, { read: 10, list: 5, write: 8, background: 2 }],
-] as const)(
-  "of %d connections, each kind of work runs on its share",
-  async (connections, shares) => {
+] as const)
+  test(`of ${connections} connections, each kind of work runs on its share`, async () => {
     for (const [kind, share] of Object.entries(shares)) {
       const { begun, run } = makeQueues({ connections });
       // Those that wait are rejected some time.
@@ -44,8 +43,7 @@ test.each([
       await Bun.sleep(0);
       expect(begun).toHaveLength(share);
     }
-  },
-);
+  });
 
 test("a list of another client begins before further lists of one that has some", async () => {
   const { begun, run, end } = makeQueues({ connections: 4 });

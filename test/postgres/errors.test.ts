@@ -1,12 +1,7 @@
 // The errors of the store when the server is slow, unreachable, locked, read-only or untrusted.
 import { expect, test as testAlways } from "bun:test";
 import type { Session } from "../../src/postgres/server/connection.ts";
-import {
-  describePostgresError,
-  isStatementError,
-  sqlState,
-  toUnavailable,
-} from "../../src/postgres/server/errors.ts";
+import * as errors from "../../src/postgres/server/errors.ts";
 import { createSumOrders } from "../../src/postgres/tables/sums.ts";
 import { parsed, userFields } from "../contract/open.ts";
 import { startSwitch } from "../failover/switch.ts";
@@ -36,9 +31,9 @@ testAlways.each([
   ["cache lookup failed for relation 16384", "XX000"],
 ])("the internal error %j of a coordinator of Citus has the SQLSTATE %s", (message, state) => {
   const error = serverError("XX000", { message });
-  expect(sqlState(error)).toBe(state);
+  expect(errors.sqlState(error)).toBe(state);
   // If the worker is lost, the batch may be committed, so its writes must not run again.
-  expect(isStatementError(toUnavailable(error))).toBe(state !== LOST);
+  expect(errors.isStatementError(errors.toUnavailable(error))).toBe(state !== LOST);
 });
 
 testAlways.each([
@@ -49,7 +44,7 @@ testAlways.each([
 ] as const)("a refusal (%s %s) names its reason at startup", (state, reported, part) => {
   const error = serverError(state, { message: reported });
   const message = expect.stringMatching(new RegExp(`^Cannot open a: .*${part}`));
-  expect(describePostgresError("Cannot open a", error)).toMatchObject({
+  expect(errors.describePostgresError("Cannot open a", error)).toMatchObject({
     code: "operator",
     message,
   });
@@ -59,13 +54,13 @@ testAlways.each(["CRL_HAS_EXPIRED", "ERR_TLS_CERT_ALTNAME_INVALID", "INVALID_CA"
   "a certificate that cannot be verified (%s) becomes unavailable, and a one-line message at startup",
   (code) => {
     const error = Object.assign(new Error("rejected"), { code });
-    const unavailable = toUnavailable(error);
+    const unavailable = errors.toUnavailable(error);
     expect(unavailable).toMatchObject({
       code: "unavailable",
       message: "the database is currently unreachable",
     });
     for (const thrown of [error, unavailable]) {
-      expect(describePostgresError("Cannot open postgres://a/b", thrown)).toMatchObject({
+      expect(errors.describePostgresError("Cannot open postgres://a/b", thrown)).toMatchObject({
         code: "operator",
         message: `Cannot open postgres://a/b: the certificate of the server cannot be verified: rejected (${code})`,
       });
@@ -75,8 +70,8 @@ testAlways.each(["CRL_HAS_EXPIRED", "ERR_TLS_CERT_ALTNAME_INVALID", "INVALID_CA"
 
 testAlways("a bug is not taken for a problem of the certificate", () => {
   const error = Object.assign(new Error("a bug"), { code: "ERR_INVALID_ARG_TYPE" });
-  expect(toUnavailable(error)).toBe(error);
-  expect(describePostgresError("Cannot open postgres://a/b", error)).toBe(error);
+  expect(errors.toUnavailable(error)).toBe(error);
+  expect(errors.describePostgresError("Cannot open postgres://a/b", error)).toBe(error);
 });
 
 test("sums are unavailable when their statement times out", async (world) => {
@@ -95,7 +90,7 @@ test("sums are unavailable when their statement times out", async (world) => {
   await using _held = await world.hold("lock table orders in access exclusive mode");
   const sums = createSumOrders({ ...db, run })(["2026-01-01", "2026-02-01"], "a");
   const error = await expectRejection(sums, "unavailable", "the database is busy");
-  expect(sqlState(error)).toBe("57014");
+  expect(errors.sqlState(error)).toBe("57014");
   expect(scripts).toContain("set local statement_timeout = 30000");
 });
 

@@ -84,20 +84,17 @@ const changes: readonly [string, (path: string) => unknown][] = [
   ["deleted", (path) => rmSync(path)],
 ];
 
-test.each(
-  Object.entries(operations).flatMap(([what, run]) =>
-    changes.map((change) => [what, ...change, run] as const),
-  ),
-)(
-  "%s fails with the change, not with damage, when the database was %s meanwhile",
-  async (_what, _how, change, run) => {
-    const { path } = await makeDatabase();
-    await using store = await openToRead(path);
-    await change(path);
-    const why = new RegExp(`another process has changed ${path} meanwhile: run the command again$`);
-    await expectRejection(run(store), "operator", why);
-  },
-);
+for (const [what, run] of Object.entries(operations))
+  for (const [how, change] of changes)
+    test(`${what} fails with the change, not with damage, when the database was ${how} meanwhile`, async () => {
+      const { path } = await makeDatabase();
+      await using store = await openToRead(path);
+      await change(path);
+      const why = new RegExp(
+        `another process has changed ${path} meanwhile: run the command again$`,
+      );
+      await expectRejection(run(store), "operator", why);
+    });
 
 test("a backup fails when another process has changed the database meanwhile", async () => {
   const { directory, path } = await makeDatabase();

@@ -34,20 +34,17 @@ test("requireSqlite rejects a version that the statements cannot run on", () => 
   for (const version of ["3.43.0", "3.51.3", "4.0.0"]) requireSqlite(version);
 });
 
-test.each(["serve", "write"] as const)(
-  "openSqlite creates the directories, and writes all tables to the file, not only to the log (mode: %s)",
-  async (mode) => {
+for (const mode of ["serve", "write"] as const)
+  test(`openSqlite creates the directories, and writes all tables to the file, not only to the log (mode: ${mode})`, async () => {
     using directory = makeDirectory();
     const path = directory.at("x/y/a.db");
     await using _store = await openDatabase(path, { mode });
     fs.copyFileSync(path, directory.at("copy.db"));
     expect(query(directory.at("copy.db"), "select count(*) from users")).toEqual([0]);
-  },
-);
+  });
 
-test.each(["-serving", "-wal"])(
-  "openSqlite rejects a database that was emptied when its %s is there",
-  async (suffix) => {
+for (const suffix of ["-serving", "-wal"])
+  test(`openSqlite rejects a database that was emptied when its ${suffix} is there`, async () => {
     const { directory, path } = makePath();
     await (await openDatabase(path)).close();
     fs.rmSync(`${path}-serving`);
@@ -65,8 +62,7 @@ test.each(["-serving", "-wal"])(
     expect(fs.statSync(path).size).toBe(0);
     fs.rmSync(path + suffix);
     await (await openDatabase(path)).close();
-  },
-);
+  });
 
 test("openSqlite releases the lock, and leaves no file open, when it fails", async () => {
   const { directory, path } = makePath();
@@ -148,13 +144,20 @@ test.if(process.platform === "linux")(
 );
 
 // Files that are not a valid user-api database: `openSqlite` rejects each with one line and changes nothing.
-test.each<[string, (path: string) => void, string]>([
-  ["is a directory", (path) => fs.mkdirSync(path), "it is a directory"],
-  ["is a named pipe", (path) => Bun.spawnSync(["mkfifo", path]), "it is not a regular file"],
-  ["is too short", (path) => fs.writeFileSync(path, "abc"), "the file is not a SQLite database"],
-])(
-  "openSqlite fails with the reason and changes nothing when the file %s",
-  async (_what, make, why) => {
+for (const [what, make, why] of [
+  ["is a directory", (path: string) => fs.mkdirSync(path), "it is a directory"],
+  [
+    "is a named pipe",
+    (path: string) => Bun.spawnSync(["mkfifo", path]),
+    "it is not a regular file",
+  ],
+  [
+    "is too short",
+    (path: string) => fs.writeFileSync(path, "abc"),
+    "the file is not a SQLite database",
+  ],
+] as const)
+  test(`openSqlite fails with the reason and changes nothing when the file ${what}`, async () => {
     const { directory, path } = makePath();
     make(path);
     const before = fs.statSync(path).isFile() ? fs.readFileSync(path) : null;
@@ -164,8 +167,7 @@ test.each<[string, (path: string) => void, string]>([
     }
     if (before !== null) expect(fs.readFileSync(path)).toEqual(before);
     expect(fs.readdirSync(directory.path)).toEqual(["a.db"]);
-  },
-);
+  });
 
 test("page-tree knows every table and index that grows with the data", async () => {
   const { path } = makePath();

@@ -29,9 +29,8 @@ function watched() {
   };
 }
 
-test.each(["", "-wal", "-shm"])(
-  "a.db%s is not in place while it is moved away, or replaced",
-  (suffix) => {
+for (const suffix of ["", "-wal", "-shm"])
+  test(`a.db${suffix} is not in place while it is moved away, or replaced`, () => {
     using it = watched();
     const file = it.path + suffix;
     it.files.requireInPlace();
@@ -45,8 +44,7 @@ test.each(["", "-wal", "-shm"])(
     const replaced = `${file} has been replaced by another file`;
     expect(cause).toEqual(new Error(replaced));
     expect(it.problems).toEqual([`${file} has been moved or deleted`, null, replaced]);
-  },
-);
+  });
 
 type Change = readonly [what: string, (it: ReturnType<typeof watched>) => void];
 
@@ -80,9 +78,8 @@ test.each(overwritten)("isInPlace is false from then on when the database is %s"
   expect(it.problems).toEqual([`${it.path} has been overwritten by another program`]);
 });
 
-test.each([0, 1, 50_000])(
-  "isInPlace is false from then on when the log is cut to %d bytes",
-  (bytes) => {
+for (const bytes of [0, 1, 50_000])
+  test(`isInPlace is false from then on when the log is cut to ${bytes} bytes`, () => {
     using it = watched();
     fs.truncateSync(`${it.path}-wal`, bytes);
     expect(it.files.isInPlace()).toBe(false);
@@ -90,8 +87,7 @@ test.each([0, 1, 50_000])(
     it.add(1);
     expect(it.files.isInPlace()).toBe(false);
     expect(it.problems).toEqual([`${it.path}-wal has been truncated by another program`]);
-  },
-);
+  });
 
 test("isInPlace is true while others write, checkpoint, read and vacuum, and false when the database is emptied then", () => {
   let shrinks = 0;

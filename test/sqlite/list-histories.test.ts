@@ -155,11 +155,9 @@ async function openHistory(path: string, seed: number) {
   };
 }
 
-test.each([1, 2])(
-  "lists return every page, with and without times, in history %d",
-  async (seed) => {
+for (const seed of [1, 2])
+  test(`lists return every page, with and without times, in history ${seed}`, async () => {
     using directory = makeDirectory();
     await using history = await openHistory(directory.at("a.db"), seed * 2_654_435);
     await history.run();
-  },
-);
+  });

@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { afterAll, spyOn } from "bun:test";
-import type { Store, StoreOptions } from "../../src/domain/store.ts";
+import type { StoreOptions } from "../../src/domain/store.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { storeOptions } from "../support/open-store.ts";
@@ -12,10 +12,7 @@ export function makePath() {
 }
 
 /** Opens a database as a server does, unless the options say otherwise. Disposing of the store closes it. */
-export async function openDatabase(
-  databaseUrl: string,
-  options: Partial<StoreOptions> = {},
-): Promise<Store & AsyncDisposable> {
+export async function openDatabase(databaseUrl: string, options: Partial<StoreOptions> = {}) {
   const store = await openSqlite({ ...storeOptions, databaseUrl, ...options });
   return Object.assign(store, { [Symbol.asyncDispose]: store.close });
 }

@@ -71,12 +71,11 @@ test("restore follows links to the backup and to the database", async () => {
   await expectRejection(restore(elsewhere.at("live.db"), copy), "operator", inUse);
 });
 
-test.each([
+for (const [user, mode, why] of [
   ["command", "write", "another process is using the database: stop it first"],
   ["server", "serve", "a server is using the database: stop it first"],
-] as const)(
-  "restore fails and changes nothing when a %s uses the database, or a file has the name for it",
-  async (_user, mode, why) => {
+] as const)
+  test(`restore fails and changes nothing when a ${user} uses the database, or a file has the name for it`, async () => {
     const { path, copy } = await makeBackup();
     const store = await open(path, mode);
     await newUser(store);
@@ -85,8 +84,7 @@ test.each([
     fs.writeFileSync(`${path}.2026-11-20T18-57-03.120Z`, "precious");
     await expectRejection(restore(copy, path), "operator", /the file already exists$/);
     expect(await totalOf(path)).toBe(3);
-  },
-);
+  });
 
 const inUse = /a database in use, not a backup/;
 

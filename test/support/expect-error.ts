@@ -10,11 +10,7 @@ function expectAppError(error: unknown, code: ErrorCode, message?: string | RegE
 }
 
 /** Expects `work` to throw an AppError with this code and message. @returns the error */
-export function expectThrown(
-  work: () => unknown,
-  code: ErrorCode,
-  message?: string | RegExp,
-): AppError {
+export function expectThrown(work: () => unknown, code: ErrorCode, message?: string | RegExp) {
   let result: unknown;
   try {
     result = work();

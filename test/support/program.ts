@@ -63,9 +63,6 @@ export function runProgram(command: readonly string[], options: Options = {}): P
 }
 
 /** Runs a command of the compiled program. @param env all environment variables */
-export function runBinary(
-  args: readonly string[],
-  env: Readonly<Record<string, string>> = {},
-): Promise<Outcome> {
+export function runBinary(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
   return runProgram([binary, ...args], { env });
 }

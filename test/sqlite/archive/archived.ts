@@ -7,12 +7,7 @@ import { fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { type ArchiverOptions, createWriteState } from "../../../src/sqlite/archive/context.ts";
 import { promote } from "../../../src/sqlite/archive/follow/promote.ts";
-import {
-  type Base,
-  decodeJson,
-  encodeJson,
-  type Generation,
-} from "../../../src/sqlite/archive/format.ts";
+import * as format from "../../../src/sqlite/archive/format.ts";
 import { baseKey, chunkKey, parseKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
 import type { DatabaseFiles, Machine, OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
 import { readHead } from "../../../src/sqlite/archive/read/catalog.ts";
@@ -110,10 +105,7 @@ export function makeArchive() {
   const path = directory.at("a.db");
 
   /** @returns the content of the restored database. Expects these warnings */
-  async function restore(
-    at: Date | null = null,
-    expected: readonly string[] = [],
-  ): Promise<unknown> {
+  async function restore(at: Date | null = null, expected: readonly string[] = []) {
     const target = directory.at(`${crypto.randomUUID()}.db`);
     const { warnings } = await restoreToFile(target, storage, at);
     expect(warnings).toEqual(expected);
@@ -161,8 +153,8 @@ export function makeArchive() {
     async changeHead(key: string, more: object): Promise<void> {
       const body = await bodyOf(storage, key);
       const length = body.indexOf(10, body.indexOf(10) + 1) + 1;
-      const head = decodeJson<object>(key, body.subarray(0, length));
-      const changed = [encodeJson({ ...head, ...more }), body.subarray(length)];
+      const head = format.decodeJson<object>(key, body.subarray(0, length));
+      const changed = [format.encodeJson({ ...head, ...more }), body.subarray(length)];
       await storage.put(key, new Uint8Array(Buffer.concat(changed)));
     },
     async untilBases(count: number): Promise<void> {
@@ -192,7 +184,7 @@ export function makeArchive() {
 }
 
 /** The record of a server that has begun a generation of an archive. */
-export function recordOf(number: number, more: Partial<Generation> = {}): Generation {
+export function recordOf(number: number, more: Partial<format.Generation> = {}): format.Generation {
   const server = { archive: "archive", name: `${number}`, identity: "", holder: "" };
   return { number, previousEnd: 0, parent: null, ...server, commit: "async", ...more };
 }
@@ -315,9 +307,9 @@ async function bodyOf(storage: ObjectStorage, key: string): Promise<Uint8Array<A
 /** Adds a base without its chunks. @returns the warning about it */
 export async function addDamagedBase(storage: ObjectStorage): Promise<string> {
   const [key = ""] = (await keysOf(storage, prefixes.bases)).slice(-1);
-  const base = decodeJson<Base>(key, await bodyOf(storage, key));
+  const base = format.decodeJson<format.Base>(key, await bodyOf(storage, key));
   const damaged = { ...base, number: base.number + 1 };
-  await storage.put(baseKey(damaged), encodeJson(damaged));
+  await storage.put(baseKey(damaged), format.encodeJson(damaged));
   const damage = `${chunkKey(damaged, 0)} is missing`;
   return `${baseKey(damaged)} is damaged, an older base was used, and nothing is lost: ${damage}`;
 }

@@ -68,13 +68,12 @@ test("requests at the same time all have a response, and a server that has begun
   expect(waits).toEqual(["its disk", null]);
 });
 
-test.each([
+for (const [commit, standby, seconds] of [
   ["sync", true, 12],
   ["sync", false, null],
   ["async", true, null],
-] as const)(
-  "an archive in %s mode, standby %p, is held as long as its thread has said, and then its data has %p s",
-  async (commit, standby, seconds) => {
+] as const)
+  test(`an archive in ${commit} mode, standby ${standby}, is held as long as its thread has said, and then its data has ${seconds} s`, async () => {
     const { worker, respond } = makeWorker();
     const clock = makeClock();
     const options = { ...optionsOf(worker), commit, standby };
@@ -95,8 +94,7 @@ test.each([
     respond({ type: "superseded", reason: "another server" });
     clock.pass(3_000);
     expect(archive.state()).toMatchObject({ isHeld: false, isReachable: true });
-  },
-);
+  });
 
 test("a server that stops writes nothing after the archive was asked to be complete", async () => {
   using directory = makeDirectory();

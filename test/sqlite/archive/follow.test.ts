@@ -126,9 +126,8 @@ test("a standby whose disk cannot be written says so, and takes over only when i
   expect(await standby.ended).toBeTrue();
 });
 
-test.each(["open", "sealed at a start", "closed"])(
-  "a standby in async mode takes over a closed log, and waits for a promotion of any other: %s",
-  async (end) => {
+for (const end of ["open", "sealed at a start", "closed"])
+  test(`a standby in async mode takes over a closed log, and waits for a promotion of any other: ${end}`, async () => {
     using archive = makeArchive();
     await using server = await startServer(archive, { commit: "async" });
     const slot = { generation: 1, number: (await archive.segments()).length + 1 };
@@ -142,8 +141,7 @@ test.each(["open", "sealed at a start", "closed"])(
     else await archive.promote();
     // Then nothing is lost.
     expect(await standby.ended).toBe(end === "closed");
-  },
-);
+  });
 
 test("a standby does not take over with a hole, and is restored again when it stays", async () => {
   using archive = makeArchive();
@@ -238,12 +236,11 @@ test("a copy that is ahead of an archive which was put back begins it anew when 
   expect(await archive.restore()).toEqual(content);
 });
 
-test.each([
+for (const [title, isSealed] of [
   ["", false],
   [" that it has sealed itself", true],
-])(
-  "a copy that is ahead of a log%s is not continued when another server continues that",
-  async (_title, isSealed) => {
+] as const)
+  test(`a copy that is ahead of a log${title} is not continued when another server continues that`, async () => {
     using archive = makeArchive();
     await using server = await startServer(archive);
     const standby = await startStandby(archive);
@@ -259,8 +256,7 @@ test.each([
     await record(archive, { previousEnd: number, parent, commit: "sync" });
     standby.pass();
     await expectRejection(standby.ended, "operator", /^another server has continued the archive/);
-  },
-);
+  });
 
 test.each([
   ["whose base was deleted", true, "sync", /^generation 2 has no base any more$/],

@@ -61,9 +61,8 @@ test("a log ends at its first seal when segments and a fence are behind it", asy
   expect([segments.length, end.isSealed, end.loss]).toEqual([3, true, null]);
 });
 
-test.each([false, true])(
-  "a promotion disturbs neither a restore nor the next server when the log had ended: %p",
-  async (hadEnded) => {
+for (const hadEnded of [false, true])
+  test(`a promotion disturbs neither a restore nor the next server when the log had ended: ${hadEnded}`, async () => {
     using archive = makeArchive();
     const { storage } = archive;
     if (hadEnded) await archive.serve(3);
@@ -86,8 +85,7 @@ test.each([false, true])(
       expect(restored).toEqual(server.content());
       await server.write(1);
     }
-  },
-);
+  });
 
 test("a promotion is refused when the end of the log is damaged or missing", async () => {
   using archive = makeArchive();

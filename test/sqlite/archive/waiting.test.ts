@@ -128,14 +128,12 @@ test("a log is still when nothing was written for longer than the interval of he
   expect(suspended.sleeps()).toBeGreaterThan(5);
 });
 
-test.each([
+for (const [takeoverMs, wasSuperseded, intervalMs, ms] of [
   [10_000, false, 5_000, 10_000],
   [10_000, true, 5_000, 20_000],
   [3_000, false, 5_000, 10_000],
   [3_000, true, 750, 6_000],
-])(
-  "a standby waits for TAKEOVER_SECONDS, after it was superseded twice as long, or for two heartbeats: %p",
-  (takeoverMs, wasSuperseded, intervalMs, ms) => {
+] as const)
+  test(`a standby waits for TAKEOVER_SECONDS, after it was superseded twice as long, or for two heartbeats: ${takeoverMs}`, () => {
     expect(patienceMs({ takeoverMs, wasSuperseded }, intervalMs)).toBe(ms);
-  },
-);
+  });

@@ -6,9 +6,7 @@ import { CHECKPOINT_PAGES } from "../../src/sqlite/file/connection.ts";
 import type { TestServer } from "../http/server.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 
-function succeeds(...command: string[]): boolean {
-  return Bun.spawnSync(command, { stderr: "ignore" }).success;
-}
+const succeeds = (...command: string[]) => Bun.spawnSync(command, { stderr: "ignore" }).success;
 
 /** @returns a directory on a file system in memory; `null` if it cannot be mounted */
 export function mountDisk(bytes: number): TemporaryDirectory | null {

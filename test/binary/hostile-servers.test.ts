@@ -40,9 +40,7 @@ const messages: readonly (readonly [type: string, body: string])[] = [
   ["x", noise],
 ];
 
-function message(type: string, body: string, length = body.length + 4): string {
-  return type + int(length) + body;
-}
+const message = (type: string, body: string, length = body.length + 4) => type + int(length) + body;
 
 /** A client that has signed in. */
 const signedIn = message("R", int(0)) + message("K", int(1) + int(2)) + message("Z", "I");

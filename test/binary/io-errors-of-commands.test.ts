@@ -57,9 +57,7 @@ async function attemptShutdown(base: TestServer, kind: io.Kind, when: string) {
   const database = copyBase(base, directory);
   const server = await startReplica(database, {}, base);
   const acknowledged = io.nothingAcknowledged(USERS);
-  for (let user = 0; user < 3; user += 1) {
-    io.acknowledgeUser(acknowledged, await newUser(server));
-  }
+  for (let user = 0; user < 3; user += 1) io.acknowledgeUser(acknowledged, await newUser(server));
   const release = await inject(server.pid ?? 0, io.faultOf(kind, when, database));
   const code = await server.stop("SIGTERM");
   const injected = await release();

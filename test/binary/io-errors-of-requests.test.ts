@@ -69,6 +69,9 @@ const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
 const order = { user_id: 400, currency: "EUR", items };
 const writingOnly = { kinds: io.writing, prepare: (database: string) => rename(database, 1) };
 
+/** Not to the log. */
+const writesOfDatabase = [io.write, io.writeToFullDisk].map((kind) => ({ ...kind, files: [""] }));
+
 const scenarios: Readonly<Record<string, Scenario>> = {
   "GET of a list that is in the log": {
     kinds: [io.read, io.readNoDisk],
@@ -95,14 +98,7 @@ const scenarios: Readonly<Record<string, Scenario>> = {
     send: (run) => change(run, 2, "PATCH", `/users/${2 + run.count}`, { body: { name: "New" } }),
   },
   "a checkpoint": {
-    kinds: [
-      io.read,
-      { ...io.write, files: [""] },
-      { ...io.writeToFullDisk, files: [""] },
-      io.sync,
-      io.truncate,
-      io.open,
-    ],
+    kinds: [io.read, ...writesOfDatabase, io.sync, io.truncate, io.open],
     prepare: fillLog,
     // The first starts the checkpoint, and the second waits for it.
     send: async (run) => (await create(run)) && (await create(run)),

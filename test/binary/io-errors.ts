@@ -123,16 +123,14 @@ export async function findLost(database: string, { records, users, inDoubt }: Ac
   try {
     await withStore(database, async (store) => {
       const { total } = await store.users.list({ limit: 1, offset: 0 });
-      if (total < users || total > users + inDoubt) {
+      if (total < users || total > users + inDoubt)
         problems.push(`${total} users after a crash, not ${users}`);
-      }
       for (const [path, record] of records) {
         const [, resource, id] = path.split("/");
         const { get } = resource === "users" ? store.users : store.orders;
         const found = parsed<User | Order>(await get(Number(id)));
-        if (!Bun.deepEquals(found, record)) {
+        if (!Bun.deepEquals(found, record))
           problems.push(`${path}: ${JSON.stringify(found)} after a crash`);
-        }
       }
       // While the store is open: it must have recovered the file, not this check.
       if (!isIntact(database)) problems.push("the database is damaged after a crash");

@@ -5,7 +5,7 @@ import { parsedLines } from "../cli/harness.ts";
 import { readYaml } from "../deploy/yaml.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { binary, type Running, runBinary, startProgram } from "../support/program.ts";
-import { createUser, token, until, urlOf } from "./archived-place.ts";
+import { createUser, stop, token, until, urlOf } from "./archived-place.ts";
 import { testIf } from "./on-binary.ts";
 
 const litestream = Bun.env["TEST_LITESTREAM"] ?? "";
@@ -81,10 +81,8 @@ testIf(litestream !== "")("Litestream restores what it has uploaded", async () =
   await until(() => existsSync(`${world.database}-wal`));
   const nextServer = world.serve();
   const { json } = await createUser(await urlOf(nextServer));
-  nextServer.kill("SIGTERM");
-  expect((await nextServer.ended).code).toBe(0);
-  next.kill("SIGTERM");
-  expect((await next.ended).code).toBe(0);
+  await stop(nextServer);
+  await stop(next);
   await world.restoreAnew();
   expect(await storedIds(world.database)).toEqual([...ids, json.data.id]);
 });

@@ -12,7 +12,7 @@ import { startServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { isLong } from "../support/long.ts";
 import { binary, startProgram } from "../support/program.ts";
-import { createUser, token, urlOf } from "./archived-place.ts";
+import { createUser, stop, token, urlOf } from "./archived-place.ts";
 import { fillLog } from "./disk.ts";
 import { isRoot, testIf } from "./on-binary.ts";
 
@@ -72,8 +72,7 @@ test.each([
   expect((await call("/users", { method: "POST", body })).status).toBe(201);
   expect(await (await change).json()).toMatchObject({ data: [{ type: "user.created" }] });
   for (const client of clients) client.destroy();
-  server.kill("SIGTERM");
-  expect((await server.ended).code).toBe(0);
+  await stop(server);
 });
 
 test("serve survives a checkpoint when clients use up its open files", async () => {
@@ -110,8 +109,7 @@ test("serve survives a checkpoint when clients use up its open files", async () 
   fillLog(database);
   while (Number(logPages()) > CHECKPOINT_PAGES) await create();
   expect(server.hasExited()).toBe(false);
-  server.kill("SIGTERM");
-  expect((await server.ended).code).toBe(0);
+  await stop(server);
 });
 
 /** Directory of the memory control groups, of version 1; tests with a memory limit need it, and root. */
@@ -145,8 +143,7 @@ testIf(isLong && isRoot && existsSync(MEMORY_GROUPS)).each([
   }
   expect(server.output()).toContain("idle connections closed");
   for (const client of clients) client.destroy();
-  server.kill("SIGTERM");
-  expect((await server.ended).code).toBe(0);
+  await stop(server);
   rmdirSync(group);
 });
 

@@ -53,9 +53,7 @@ test("only the owner can read the files that a server and commands write", async
 const onRoot = testIf(isRoot);
 
 const runAsNobody = (command: string, env: Readonly<Record<string, string>> = {}) =>
-  runProgram(asNobody([binary, ...command.split(" ")]), {
-    env: { PATH: Bun.env["PATH"], ...env },
-  });
+  runProgram(asNobody([binary, ...command.split(" ")]), { env: { PATH: Bun.env["PATH"], ...env } });
 
 async function idOfNobody(): Promise<number> {
   const { stdout } = await runProgram(asNobody(["id", "-u"]), { env: { PATH: Bun.env["PATH"] } });
@@ -156,12 +154,13 @@ onRoot("commands fail when a file of another user is next to the database", asyn
     ...["check", "export users", "token list", "token create x", "migrate", "serve"],
     ...[`backup ${copy}`, `restore ${backup} --database-url ${path}`],
   ];
+  const expectForeign = async (command: string, suffix: string) => {
+    const why = await failureOf(run(command, backup));
+    expect(why).toContain(`${suffix} belongs to user ${OTHER}, who`);
+  };
   for (const suffix of ["-wal", "-journal"]) {
     putForeign(backup + suffix, "x".repeat(4200));
-    for (const command of commands)
-      expect(await failureOf(run(command, backup))).toContain(
-        `${suffix} belongs to user ${OTHER}, who`,
-      );
+    for (const command of commands) await expectForeign(command, suffix);
     // The owner of the database, and its group, may write to the database itself.
     fs.chownSync(backup, OTHER, OTHER);
     expect((await run("check", backup)).stderr).not.toContain("belongs to user");
@@ -172,9 +171,7 @@ onRoot("commands fail when a file of another user is next to the database", asyn
   for (const suffix of ["-serving", "-archive"]) {
     putForeign(copy + suffix);
     for (const command of [`copy --to ${copy}`, `backup ${copy}`])
-      expect(await failureOf(run(command, backup))).toContain(
-        `${suffix} belongs to user ${OTHER}, who`,
-      );
+      await expectForeign(command, suffix);
     fs.rmSync(copy + suffix);
   }
 });

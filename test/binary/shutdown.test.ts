@@ -118,13 +118,11 @@ const idle = [
   "GET /api/v1/health HTTP/1.1\r\nHost: a\r\n\r\nGET /api",
 ];
 
-test.each([
+for (const [what, settings] of [
   ["plain TCP", {}],
   ["TLS", tls],
-] as const)(
-  "SIGTERM over %s waits for a slow reader and an unfinished body, not for idle connections",
-  async (...row) => {
-    const [, settings] = row;
+] as const)
+  test(`SIGTERM over ${what} waits for a slow reader and an unfinished body, not for idle connections`, async () => {
     await using server = await startServer({ SHUTDOWN_SECONDS: "60", ...settings });
     // More than the operating system buffers.
     const create = () => ({ email: newEmail(), name: null, metadata: largeMetadata });
@@ -165,8 +163,7 @@ test.each([
     expect(JSON.parse(page.slice(page.indexOf("\r\n\r\n"))).data).toHaveLength(150);
     for (const { socket } of connections) socket.destroy();
     silent.destroy();
-  },
-);
+  });
 
 testIf(isLong)(
   "a wait outlives the idle timeout of a connection",

@@ -9,9 +9,8 @@ test("backup and restore print a summary when they succeed", async () => {
   const copy = `${world.path}.copy`;
   const made = await world.run("backup", copy);
   expect(made).toMatchObject({ code: 0, stderr: "" });
-  expect(made.stdout).toMatch(
-    /^Backed up 0 users, 0 orders and 1 token to .+\.copy \(0\.1 MB, verified\)\n$/,
-  );
+  const summary = /^Backed up 0 users, 0 orders and 1 token to .+\.copy \(0\.1 MB, verified\)\n$/;
+  expect(made.stdout).toMatch(summary);
   await world.run("token", "create", "b");
   const restored = await world.run("restore", copy);
   expect(restored).toMatchObject({ code: 0, stderr: "" });

@@ -5,9 +5,7 @@ import { failed, fill, makeHarness, makeHarnessWithDatabase, parsedLines } from 
 
 const time = "2026-11-20T18:57:03.120Z";
 
-function idsOf(stdout: string): number[] {
-  return parsedLines(stdout).map(({ id }) => id);
-}
+const idsOf = (stdout: string) => parsedLines(stdout).map(({ id }): number => id);
 
 const upTo = (last: number, first = 1) =>
   Array.from({ length: last - first + 1 }, (_, at) => first + at);

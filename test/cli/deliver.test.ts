@@ -134,9 +134,8 @@ test("deliver moves its position past changes of other types, and skips the next
   while ((await world.position().catch(() => "")) !== "4") await Bun.sleep(1);
   expect(await running.stop()).toEqual(reported());
   await fill(world.world, 2);
-  expect(await world.begin("--skip", "6").ended).toEqual(
-    failed("Cannot skip 6: the next change is 5"),
-  );
+  const refused = await world.begin("--skip", "6").ended;
+  expect(refused).toEqual(failed("Cannot skip 6: the next change is 5"));
   const skipped = await world.runTo(6, "--types", "user.created", "--skip", "5");
   expect([skipped, world.receiver.ids(), await world.position()]).toEqual([reported(), [6], "6"]);
 });

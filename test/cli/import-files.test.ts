@@ -77,9 +77,8 @@ for (const [format, seed] of seeds)
     expect(first.stderr).toEndWith(`${summary}; rejected records are in ${path}\n`);
     const rejects = readFileSync(path, "utf8");
     const problems = rejects.match(/line \d+: email must be an email address/g);
-    expect<unknown>(problems).toEqual(
-      rejected.map((line) => `line ${line}: email must be an email address`),
-    );
+    const problemOf = (line: number) => `line ${line}: email must be an email address`;
+    expect<unknown>(problems).toEqual(rejected.map(problemOf));
     const again = world.at("again");
     await world.feed(rejects.replaceAll("must be", "was not"), ...args, "--rejects", again);
     const withoutLines = (text: string) => text.replaceAll(/line \d+/g, "");
@@ -152,9 +151,8 @@ test("import keeps the times of records in UTC", async () => {
     times.map(([, time], at) => ({ email: `${at}@b.cd`, created_at: time, updated_at: time })),
   );
   const other = await run([{ ...records[0], created_at: time }]);
-  expect(other.stderr).toStartWith(
-    "line 1: email is already taken by user 1 (--update changes it)",
-  );
+  const taken = "line 1: email is already taken by user 1 (--update changes it)";
+  expect(other.stderr).toStartWith(taken);
 });
 
 test("import --rejects keeps what is no JSON object, or cannot be written again as it was, as text", async () => {

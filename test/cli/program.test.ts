@@ -121,9 +121,8 @@ const usageErrors: [string, string | RegExp][] = [
 test.each(usageErrors)("user-api %s exits with 2 and says why", async (args, message) => {
   using world = makeHarness();
   const words = args.split(" ").filter(Boolean);
-  const { code, stdout, stderr } = await world.run(
-    ...words.map((word) => (word === "''" ? "" : word)),
-  );
+  const unquote = (word: string) => (word === "''" ? "" : word);
+  const { code, stdout, stderr } = await world.run(...words.map(unquote));
   expect([code, stdout]).toEqual([2, ""]);
   if (typeof message === "string") expect(stderr).toStartWith(message);
   else expect(stderr).toMatch(message);
@@ -171,7 +170,7 @@ test("a command ignores the settings that it does not use, also when they are in
   expect(await world.run("token", "revoke", "leaked")).toMatchObject({ code: 0 });
 });
 
-test.each<[what: string, error: Error | null, line: string]>([
+for (const [what, error, line] of [
   ["a bug", new TypeError("a bug"), "Unexpected error: a bug"],
   ["no error", null, "Unexpected error: null"],
   ["expected", new AppError("unavailable", "the database is busy"), "the database is busy"],
@@ -180,10 +179,8 @@ test.each<[what: string, error: Error | null, line: string]>([
     Object.assign(new Error("disk I/O error"), { code: "SQLITE_IOERR_READ" }),
     "Cannot use the database: I/O error",
   ],
-])(
-  "user-api prints one line when what is thrown is %s, and the stack of a bug when LOG_LEVEL is debug",
-  async (...row) => {
-    const [what, error, line] = row;
+] as const)
+  test(`user-api prints one line when what is thrown is ${what}, and the stack of a bug when LOG_LEVEL is debug`, async () => {
     const openStore = () => Promise.reject(error);
     using world = makeHarness({ openStore });
     expect(await world.run("export", "users")).toEqual(failed(line));
@@ -191,5 +188,4 @@ test.each<[what: string, error: Error | null, line: string]>([
     const { stderr } = await verbose.run("token", "list");
     expect(stderr).toStartWith(`${line}\n`);
     expect(stderr.includes("program.test.ts")).toBe(what === "a bug");
-  },
-);
+  });

@@ -25,10 +25,8 @@ test("token create prints only the token on stdout, and stores its hash", async 
   expect(code).toBe(0);
   expect(stdout).toMatch(/^uat_[0-9A-Za-z]{36}\n$/);
   expect(hasTokenFormat(stdout.trim())).toBe(true);
-  const shown = `Created token "ci" (scope: write) in ${world.path}`;
-  expect(stderr).toBe(
-    `Created the database ${world.path}\n${shown}. It will not be shown again.\n`,
-  );
+  const shown = `Created token "ci" (scope: write) in ${world.path}. It will not be shown again.`;
+  expect(stderr).toBe(`Created the database ${world.path}\n${shown}\n`);
   const again = await world.run("token", "create", "b", "--scope", "orders:write,users:read");
   const scope = "users:read,orders:write";
   expect(again.stderr).toStartWith(`Created token "b" (scope: ${scope}) in ${world.path}. It`);
@@ -148,9 +146,8 @@ test("tokens that were stored or revoked are reported when the response to the w
   }));
   using world = makeHarness({ openStore });
   const server = await world.serve();
-  expect(await server.printed(/^ {2}uat_\w{36}$/m)).toContain(
-    'Created the first access token ("first")',
-  );
+  const printed = await server.printed(/^ {2}uat_\w{36}$/m);
+  expect(printed).toContain('Created the first access token ("first")');
   await server.stop();
   await createToken(world, "next");
   expect(await world.run("token", "create", "next")).toMatchObject({ code: 1, stdout: "" });

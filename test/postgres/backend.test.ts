@@ -69,9 +69,8 @@ test("open sets what the role has after the statements of docs/scaling-out.md", 
   const page = await Bun.file(`${import.meta.dir}/../../docs/scaling-out.md`).text();
   const statements = page.match(/^alter role ann in database user_api set .*$/gm) ?? [];
   const target = `alter role ${new URL(world.url).username} in database ${databaseOf(world.url)} `;
-  for (const statement of statements) {
+  for (const statement of statements)
     await world.run(statement.replace("alter role ann in database user_api ", target));
-  }
   const settingsOf = (databaseUrl: string) =>
     world.connect(databaseUrl).run("read", (session) => session.all(allSettings));
   const ofRole = await settingsOf(change(world.url, { search: "prepare=false" }));

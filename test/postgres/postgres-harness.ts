@@ -3,12 +3,8 @@ import { test as bunTest, expect } from "bun:test";
 import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { createContext } from "../../src/postgres/engine/context.ts";
-import {
-  connect,
-  type Database,
-  type Session,
-  type Value,
-} from "../../src/postgres/server/connection.ts";
+import type { Database, Session, Value } from "../../src/postgres/server/connection.ts";
+import { connect } from "../../src/postgres/server/connection.ts";
 import { oneServer } from "../../src/postgres/server/placement.ts";
 import { createOrderStore } from "../../src/postgres/tables/orders.ts";
 import { createTokenStore } from "../../src/postgres/tables/tokens.ts";

@@ -1,5 +1,5 @@
 // Two replicas on a Citus cluster. With TEST_CITUS_CLUSTER, nodes are killed as well.
-import { expect, test } from "bun:test";
+import { test as anyTest, expect } from "bun:test";
 import { againstCitus } from "../http/backend.ts";
 import { againstBinary, type TestResponse } from "../http/server.ts";
 import { makePlainDatabase } from "../postgres/citus.ts";
@@ -19,9 +19,10 @@ const COPIES = 3;
 const WRITERS = 12;
 
 const possible = againstBinary && againstCitus;
+const test = anyTest.if(possible);
 const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
 
-test.if(possible && canKillNodes)(
+anyTest.if(possible && canKillNodes)(
   "only what is on a missing worker of Citus returns 503, and no request hangs",
   async () => {
     await using pair = await startPair();
@@ -68,33 +69,29 @@ test.if(possible && canKillNodes)(
   180_000,
 );
 
-test.if(possible)(
-  "copy of a Citus cluster is consistent, or fails, when clients write meanwhile",
-  async () => {
-    using directory = makeDirectory();
-    await using pair = await startPair();
-    const { database } = pair;
-    let isOver = false;
-    const writing = Array.from({ length: WRITERS }, async (_, writer) => {
-      for (let at = 0; !isOver; at += 1) {
-        const user = await createUser(pair, `${writer}.${at}@example.com`);
-        const body = { user_id: user["id"], currency: "EUR", items };
-        expect((await pair.call("POST", "/orders", { body })).status).toBe(201);
-      }
-    });
-    for (let at = 0; at < COPIES; at += 1) {
-      const path = directory.at(`${at}.db`);
-      const copied = await runCommand(database, "copy", "--to", path);
-      if (copied.code === 0) expect(await runCommand(path, "check")).toMatchObject({ code: 0 });
-      else expect(copied.stderr).toMatch(/^Cannot copy to [^\n]+\n$/);
+test("copy of a Citus cluster is consistent, or fails, when clients write meanwhile", async () => {
+  using directory = makeDirectory();
+  await using pair = await startPair();
+  const { database } = pair;
+  let isOver = false;
+  const writing = Array.from({ length: WRITERS }, async (_, writer) => {
+    for (let at = 0; !isOver; at += 1) {
+      const user = await createUser(pair, `${writer}.${at}@example.com`);
+      const body = { user_id: user["id"], currency: "EUR", items };
+      expect((await pair.call("POST", "/orders", { body })).status).toBe(201);
     }
-    isOver = true;
-    await Promise.all(writing);
-  },
-  180_000,
-);
+  });
+  for (let at = 0; at < COPIES; at += 1) {
+    const path = directory.at(`${at}.db`);
+    const copied = await runCommand(database, "copy", "--to", path);
+    if (copied.code === 0) expect(await runCommand(path, "check")).toMatchObject({ code: 0 });
+    else expect(copied.stderr).toMatch(/^Cannot copy to [^\n]+\n$/);
+  }
+  isOver = true;
+  await Promise.all(writing);
+}, 180_000);
 
-test.if(possible && isLong)(
+anyTest.if(possible && isLong)(
   "migrate --distribute leaves a database as it was when it is killed",
   async () => {
     await using plain = await makePlainDatabase();

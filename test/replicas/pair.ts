@@ -1,13 +1,7 @@
 /** Two replicas of the binary on one empty database, and helpers to call them. */
 import { expect } from "bun:test";
 import { againstCitus, againstPostgres, dropDatabase, newDatabase } from "../http/backend.ts";
-import {
-  againstBinary,
-  createToken,
-  startReplica,
-  type TestResponse,
-  type TestServer,
-} from "../http/server.ts";
+import { againstBinary, createToken, startReplica, type TestServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { type Outcome, runBinary } from "../support/program.ts";
 
@@ -29,7 +23,7 @@ export async function startPair() {
   const kept = resources.move();
   return {
     database,
-    call(...call: Parameters<TestServer["call"]>): Promise<TestResponse> {
+    call(...call: Parameters<TestServer["call"]>) {
       turn += 1;
       return (both[turn % 2] ?? both[0]).call(...call);
     },

@@ -12,9 +12,8 @@ const program =
   Bun.env["TEST_PGBOUNCER"] ?? Bun.which("pgbouncer") ?? Bun.which("/usr/sbin/pgbouncer");
 
 export function hasPooler(): boolean {
-  if (program === null && Bun.env["TEST_POSTGRES_REQUIRED"] === "true") {
+  if (program === null && Bun.env["TEST_POSTGRES_REQUIRED"] === "true")
     throw new Error("there is no PgBouncer: install pgbouncer");
-  }
   return program !== null;
 }
 
@@ -71,8 +70,5 @@ ${preparing ?? ""}
   const through = (database: string) =>
     Object.assign(new URL(database), { host: `127.0.0.1:${port}`, search }).href;
   while (!(await isResponding(through(url)))) await Bun.sleep(10);
-  return {
-    through,
-    [Symbol.asyncDispose]: () => watcher.end(),
-  };
+  return { through, [Symbol.asyncDispose]: () => watcher.end() };
 }

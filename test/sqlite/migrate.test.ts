@@ -7,9 +7,7 @@ import { makePath } from "./open-database.ts";
 
 const APPLICATION_ID = 0x75617069;
 
-function value(db: Database, sql: string): unknown {
-  return db.prepare(sql).values()[0]?.[0];
-}
+const value = (db: Database, sql: string) => db.prepare(sql).values()[0]?.[0];
 
 function tables(db: Database): unknown[] {
   const sql = "select name from sqlite_schema where type = 'table' and name not like 'sqlite_%'";

@@ -170,9 +170,8 @@ test("restore puts the log back, and leaves no other file, when it fails", async
   const before = fs.readdirSync(directory.path).sort();
   // Just before the files are replaced, the new one disappears.
   const removeDraft = () => {
-    for (const name of fs.readdirSync(directory.path)) {
+    for (const name of fs.readdirSync(directory.path))
       if (name.includes(".partial")) fs.rmSync(directory.at(name), { recursive: true });
-    }
     return now();
   };
   const restoring = restoreSqlite({ from: copy, databaseUrl: path, now: removeDraft });

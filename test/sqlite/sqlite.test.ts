@@ -40,10 +40,8 @@ test("SQLite renders every character as JSON.stringify does", () => {
   for (let plane = 0; plane < 17; plane += 1) {
     const codes = Array.from({ length: 2 ** 16 }, (_, at) => plane * 2 ** 16 + at);
     // No field contains the others.
-    const text = String.fromCodePoint(...codes.filter((code) => code > 0)).replace(
-      /\p{Surrogate}/gu,
-      "",
-    );
+    const isScalar = (code: number) => code > 0 && (code < 0xd800 || code > 0xdfff);
+    const text = String.fromCodePoint(...codes.filter(isScalar));
     expect(quote.get(text)?.json === JSON.stringify(text)).toBe(true);
   }
 });

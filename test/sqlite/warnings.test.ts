@@ -42,9 +42,8 @@ test("findWarnings names the file system of a network, and versions of SQLite th
     const path = directory.at("a.db");
     expect(findWarnings(path, FIXED, type)).toEqual([`${path} ${problem} ${advice}`]);
   }
-  for (const type of ["ext4", "btrfs", "overlay", "tmpfs", "fuseblk", null]) {
+  for (const type of ["ext4", "btrfs", "overlay", "tmpfs", "fuseblk", null])
     expect(findWarnings(directory.at("a.db"), FIXED, type)).toEqual([]);
-  }
   for (const version of ["3.44.6", "3.50.7", FIXED, "3.54.1"])
     expect(findWarnings(directory.at("a.db"), version, null)).toEqual([]);
   for (const version of ["3.44.5", "3.50.6", "3.51.2"]) {

@@ -183,14 +183,11 @@ test("write waits, and reads succeed, while another process is writing, for 5 se
   it.other.run("insert into t (n) values (3)");
   // The timeout starts again with each batch.
   const later = it.write(() => it.insert(4));
-  let isIdle = false;
-  const idle = it.idle().then(() => {
-    isIdle = true;
-  });
+  const idle = it.idle();
   for (let attempt = 0; attempt < 5; attempt += 1) {
     await nextAttempt();
     expect(it.db.prepare("select n from t").all()).toEqual([]);
-    expect(isIdle).toBe(false);
+    expect(Bun.peek.status(idle)).toBe("pending");
   }
   it.other.run("commit");
   await Promise.all([later, idle]);

@@ -4,9 +4,6 @@ import type { Page } from "../../src/domain/page.ts";
 /** Parses the records of a page, which a store returns as JSON. Omits `nextAfter` if it is `null`. */
 export async function listed<Row extends { id: number } = any>(page: MaybePromise<Page>) {
   const { records, total, nextAfter } = await page;
-  return {
-    rows: JSON.parse(`[${records}]`) as Row[],
-    total,
-    ...(nextAfter !== null && { nextAfter }),
-  };
+  const rows: Row[] = JSON.parse(`[${records}]`);
+  return { rows, total, ...(nextAfter !== null && { nextAfter }) };
 }

@@ -6,11 +6,11 @@ import type { ArchiveOptions, ArchiveSettings } from "../../../src/domain/archiv
 import type { Store } from "../../../src/domain/store.ts";
 import { createWriteState } from "../../../src/sqlite/archive/context.ts";
 import { openArchive } from "../../../src/sqlite/archive/thread/client.ts";
-import {
-  type ArchiveRequest,
-  type ArchiveResponse,
-  createArchiveService,
+import type {
+  ArchiveRequest,
+  ArchiveResponse,
 } from "../../../src/sqlite/archive/thread/service.ts";
+import { createArchiveService } from "../../../src/sqlite/archive/thread/service.ts";
 import { diskFiles } from "../../../src/sqlite/disk/files.ts";
 import { systemMachine } from "../../../src/sqlite/disk/system-machine.ts";
 import type { FileDescriptors } from "../../../src/sqlite/file/file-watch.ts";

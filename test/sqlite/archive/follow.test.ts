@@ -12,15 +12,8 @@ import { heartbeatKey, parseKey, prefixes, slotKey } from "../../../src/sqlite/a
 import { readAnnouncement } from "../../../src/sqlite/archive/write/announcement.ts";
 import { createRecord, seal } from "../../../src/sqlite/archive/write/log.ts";
 import { expectRejection } from "../../support/expect-error.ts";
-import {
-  type Archive,
-  contentOf,
-  defaults,
-  filesOf,
-  makeArchive,
-  makeClock,
-  type Server,
-} from "./archived.ts";
+import type { Archive, Server } from "./archived.ts";
+import { contentOf, defaults, filesOf, makeArchive, makeClock } from "./archived.ts";
 
 /**
  * Restores a copy, or continues with the one that is there, and follows. No time passes before `pass`.

@@ -2,8 +2,7 @@
 
 import { expect, test } from "bun:test";
 import type { GenerationEvents } from "../../../src/sqlite/archive/context.ts";
-import type { SegmentHeader } from "../../../src/sqlite/archive/format.ts";
-import { encodeJson, MAX_SENDING } from "../../../src/sqlite/archive/format.ts";
+import { encodeJson, MAX_SENDING, type SegmentHeader } from "../../../src/sqlite/archive/format.ts";
 import { heartbeatKey, parseKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
 import { createProblems } from "../../../src/sqlite/archive/problems.ts";
 import { readHead, readLog } from "../../../src/sqlite/archive/read/catalog.ts";

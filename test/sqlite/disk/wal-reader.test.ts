@@ -41,9 +41,8 @@ test("continuesAt distinguishes WALs of the same length that have other contents
   using directory = makeDirectory();
   using first = makeWal(directory.at("a.db"));
   first.insert("a");
-  for (const suffix of ["", "-wal", "-shm"]) {
+  for (const suffix of ["", "-wal", "-shm"])
     copyFileSync(directory.at(`a.db${suffix}`), directory.at(`b.db${suffix}`));
-  }
   using second = makeWal(directory.at("b.db"));
   first.insert("b");
   second.insert("c");

@@ -152,12 +152,9 @@ function innermost(error: ValueError): ValueError {
 }
 
 /** @param record whose other fields are read-only, not unknown. @returns a function that throws {AppError} validation_failed */
-export function createValidator<Of extends Schema>(
-  schema: Of,
-  record?: Schema,
-): (value: unknown) => ValueOf<Of> {
+export function createValidator<Of extends Schema>(schema: Of, record?: Schema) {
   let compiled: ReturnType<typeof TypeCompiler.Compile<Of>> | null = null;
-  return function validate(value) {
+  return function validate(value: unknown): ValueOf<Of> {
     // On first use, because most commands validate little or nothing.
     compiled ??= TypeCompiler.Compile(schema);
     if (compiled.Check(value)) return value;

@@ -1,14 +1,7 @@
 import { AppError } from "../base/error.ts";
 import type { ImportOptions, ImportResult } from "./bulk.ts";
 import type { ImportedRow, ImportRules, StoredRecords, UniqueKey } from "./import-rules.ts";
-import {
-  createImportRun,
-  type ImportRun,
-  isEqualRecord,
-  lineOf,
-  type Met,
-  metOf,
-} from "./import-run.ts";
+import { createImportRun, isEqualRecord, lineOf, type Met, metOf } from "./import-run.ts";
 import { nextVersion } from "./record.ts";
 
 const unchanged: ImportResult = { outcome: "unchanged" };
@@ -35,24 +28,28 @@ interface Edit {
   readonly row: ImportedRow;
 }
 
-interface Batch {
-  readonly rules: ImportRules<ImportedRow, Record>;
-  readonly stored: StoredRecords<ImportedRow>;
-  readonly run: ImportRun;
-  readonly time: string;
-  readonly update: boolean;
-  readonly keepItems: boolean;
-  readonly created: Map<number, ImportedRow>;
-  readonly updated: Map<number, { readonly before: ImportedRow; readonly after: ImportedRow }>;
-  /** The ids of these records by their keys; 0 for a key that no record has any more. */
-  readonly ids: Map<string, number>;
-  /** By the ids of the stored records that they are, also those that wait for a key. */
-  readonly met: Map<number, Met>;
-  /** Records that are equal to an earlier one, which decides on both. */
-  readonly equal: Map<Met, Met>;
-  /** Those that need a key of another record, which may give it up. */
-  readonly waiting: Map<Met, Edit>;
-  lastId: number;
+type Batch = ReturnType<typeof createBatch<ImportedRow>>;
+
+function createBatch<Row extends ImportedRow>(
+  rules: ImportRules<Row, Record>,
+  stored: StoredRecords<Row>,
+  options: Required<Omit<ImportOptions, "dryRun" | "lines">>,
+  time: string,
+) {
+  return {
+    ...{ rules, stored, ...options, time },
+    created: new Map<number, Row>(),
+    updated: new Map<number, { readonly before: Row; readonly after: Row }>(),
+    /** The ids of these records by their keys; 0 for a key that no record has any more. */
+    ids: new Map<string, number>(),
+    /** By the ids of the stored records that they are, also those that wait for a key. */
+    met: new Map<number, Met>(),
+    /** Records that are equal to an earlier one, which decides on both. */
+    equal: new Map<Met, Met>(),
+    /** Those that need a key of another record, which may give it up. */
+    waiting: new Map<Met, Edit>(),
+    lastId: Math.max(stored.lastId, options.run.lastId),
+  };
 }
 
 /** @returns the id of the record that has this key after the import so far; `null` if there is none */
@@ -264,32 +261,18 @@ export function createPlanner<Row extends ImportedRow, Import extends object>(
     const { update = false, dryRun = false, keepItems = false, run = createImportRun() } = options;
     const { lines = records.map((_, at) => at + 1) } = options;
     if (run.batch.lines !== lines) for (const [id, met] of run.batch.met) run.met.set(id, met);
-    const given = { rules, stored, run, update, keepItems, time: timestamp() };
-    const lastId = Math.max(stored.lastId, run.lastId);
+    const time = timestamp();
     for (;;) {
       const contested = run.contested.size;
-      const maps = {
-        created: new Map(),
-        updated: new Map(),
-        ids: new Map(),
-        met: new Map(),
-        equal: new Map(),
-        waiting: new Map(),
-      };
-      const batch: Batch = { ...given, ...maps, lastId };
+      const batch = createBatch(rules, stored, { update, keepItems, run }, time);
       const results = planBatch(batch, records, lines);
       // A later record has contested an earlier one.
       if (run.contested.size > contested) continue;
       run.batch = { lines, met: batch.met };
       if (dryRun) for (const [name, id] of batch.ids) run.ids.set(name, id);
       if (dryRun) run.lastId = batch.lastId;
-      const { created, updated } = maps;
-      return {
-        results,
-        created: [...created.values()],
-        updated: [...updated.values()],
-        lastId: batch.lastId,
-      };
+      const { created, updated, lastId } = batch;
+      return { results, created: [...created.values()], updated: [...updated.values()], lastId };
     }
   };
 }

@@ -13,22 +13,8 @@ import { readMarker } from "./disk/marker.ts";
 import { configure, connect, openFile, requireSqlite, sqliteVersion } from "./file/connection.ts";
 import { describeSqliteError, withIoErrors } from "./file/errors.ts";
 import type { FileDescriptors } from "./file/file-watch.ts";
-import {
-  discard,
-  makeParents,
-  requirePermission,
-  resolveDatabase,
-  setAside,
-  sizeOf,
-} from "./file/files.ts";
-import {
-  findVersion,
-  migrate,
-  readVersion,
-  requireCurrentSchema,
-  requireMigrated,
-  SCHEMA_VERSION,
-} from "./file/migrate.ts";
+import * as files from "./file/files.ts";
+import * as schema from "./file/migrate.ts";
 import { requireFiniteTrees } from "./file/page-tree.ts";
 import { lockPath, requireOneName, type ServerLock, takeServerLock } from "./file/server-lock.ts";
 import { findWarnings } from "./file/warnings.ts";
@@ -42,12 +28,12 @@ const CACHE_KIB = 16_000;
 function requireNoOrphans(path: string): void {
   if (!existsSync(path)) {
     const wal = path + suffixes.wal;
-    if (sizeOf(wal) === 0) return;
+    if (files.sizeOf(wal) === 0) return;
     const advice = "move the database file back, or move the WAL away";
     fail("operator", `the database file is missing but its WAL ${wal} exists: ${advice}`);
   }
-  if (sizeOf(path) > 0) return;
-  if (sizeOf(path + suffixes.wal) === 0 && !existsSync(lockPath(path))) return;
+  if (files.sizeOf(path) > 0) return;
+  if (files.sizeOf(path + suffixes.wal) === 0 && !existsSync(lockPath(path))) return;
   const advice = "restore a backup, or delete all of its files to start with an empty database";
   fail("operator", `the file is empty but was a database: ${advice}`);
 }
@@ -60,7 +46,7 @@ function createFile(path: string): void {
     db.run("pragma journal_mode = wal");
   } catch (error) {
     // E.g. on a full disk. An empty file would look like a database that somebody has emptied.
-    if (isNew && existsSync(path) && sizeOf(path) === 0) rmSync(path);
+    if (isNew && existsSync(path) && files.sizeOf(path) === 0) rmSync(path);
     throw error;
   }
 }
@@ -77,8 +63,8 @@ function lockForServer(path: string, mode: StoreMode): ServerLock {
 
 /** @returns the path without links. @throws {AppError} operator if it is not that of a database, or is not trusted */
 function findFile(databaseUrl: string, mode: StoreMode, create: boolean): string {
-  const path = resolveDatabase(databaseUrl, mode === "read");
-  if (create) makeParents(path);
+  const path = files.resolveDatabase(databaseUrl, mode === "read");
+  if (create) files.makeParents(path);
   // Throws if a directory must not be searched.
   const file = statSync(path, { throwIfNoEntry: false });
   if (file === undefined && !create)
@@ -96,9 +82,9 @@ function openAs(mode: StoreMode, path: string) {
   // Not of a server: while it runs, commands may write.
   const file = openFile(path, mode === "read");
   if (file.atRest) return file;
-  const files = [path, path + suffixes.wal, path + suffixes.shm];
-  if (isServerMode(mode)) files.push(lockPath(path));
-  requirePermission(files, constants.R_OK | constants.W_OK);
+  const paths = [path, path + suffixes.wal, path + suffixes.shm];
+  if (isServerMode(mode)) paths.push(lockPath(path));
+  files.requirePermission(paths, constants.R_OK | constants.W_OK);
   return file;
 }
 
@@ -119,7 +105,7 @@ async function serveCopy(
   await using resources = new AsyncDisposableStack();
   const file = openAs("serve", path);
   const db = resources.adopt(file.connect(), (opened) => opened.close(true));
-  requireMigrated(findVersion(db));
+  schema.requireMigrated(schema.findVersion(db));
   db.run("pragma query_only = on");
   db.run(`pragma cache_size = -${CACHE_KIB}`);
   const opened = Promise.withResolvers<FileDescriptors>();
@@ -151,7 +137,7 @@ async function openStore(options: StoreOptions, onCreate: () => void): Promise<S
       ? null
       : resources.use(await openArchive(path, options.archive, systemClock));
   if (archive?.isCopy()) await serveCopy(archive, path, standbyLock, options);
-  if (options.create && sizeOf(path) === 0) {
+  if (options.create && files.sizeOf(path) === 0) {
     onCreate();
     createFile(path);
   }
@@ -160,8 +146,8 @@ async function openStore(options: StoreOptions, onCreate: () => void): Promise<S
   // `true` closes the file even if prepared statements are still open.
   const db = connection.adopt(file.connect(), (opened) => opened.close(true));
   // Before the file is changed, or another one is created next to it.
-  const version = withIoErrors(db, () => findVersion(db));
-  if (!(version === 0 ? options.create : mode === "serve")) requireMigrated(version);
+  const version = withIoErrors(db, () => schema.findVersion(db));
+  if (!(version === 0 ? options.create : mode === "serve")) schema.requireMigrated(version);
   const lock =
     standbyLock ?? (isServerMode(mode) ? resources.use(lockForServer(path, mode)) : null);
   // Closed before the lock is released.
@@ -171,10 +157,10 @@ async function openStore(options: StoreOptions, onCreate: () => void): Promise<S
   if (mode === "serve-read-only") db.run("pragma query_only = on");
   // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
   if (mode === "serve" || mode === "write") {
-    const from = withIoErrors(db, () => migrate(db));
+    const from = withIoErrors(db, () => schema.migrate(db));
     // Otherwise the tables of a new database would be only in the log, until its first checkpoint.
     if (from === 0) withIoErrors(db, () => db.run("pragma wal_checkpoint(passive)"));
-    if (from < SCHEMA_VERSION) options.onMigration?.(from, SCHEMA_VERSION);
+    if (from < schema.SCHEMA_VERSION) options.onMigration?.(from, schema.SCHEMA_VERSION);
   }
   db.run(`pragma cache_size = -${CACHE_KIB}`);
   // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop of a server.
@@ -195,12 +181,12 @@ async function openOrReplace(options: StoreOptions): Promise<Store> {
       isNew = true;
     });
   return await untilOpen(archive, systemClock, open, (reason) => {
-    const path = resolveDatabase(options.databaseUrl, false);
+    const path = files.resolveDatabase(options.databaseUrl, false);
     // Another standby was faster: this one follows it.
     if (archive.standby && followableFrom(diskFiles(path, verifyDatabase)) !== null) return;
     if (isNew) {
       // Two new machines have started in the same moment.
-      discard(path);
+      files.discard(path);
       rmSync(path + suffixes.archive, { force: true });
       isNew = false;
       return archive.onLog("info", "empty database deleted", { reason });
@@ -211,7 +197,7 @@ async function openOrReplace(options: StoreOptions): Promise<Store> {
       db.run("pragma wal_checkpoint(truncate)");
     }
     // It has writes that only its clients may know.
-    const kept = setAside(path, options.now());
+    const kept = files.setAside(path, options.now());
     const changes = `user-api changes --database-url ${shellWord(kept)}`;
     archive.onLog("warn", "database set aside", { reason, kept, changes });
   });
@@ -235,8 +221,8 @@ export const backUpSqlite: Backend["backUp"] = async ({ databaseUrl, ...options 
     const path = findFile(databaseUrl, "read", false);
     const file = openAs("read", path);
     using db = file.connect();
-    const version = readVersion(db);
-    if (version === 0 || version === SCHEMA_VERSION) requireCurrentSchema(db);
+    const version = schema.readVersion(db);
+    if (version === 0 || version === schema.SCHEMA_VERSION) schema.requireCurrentSchema(db);
     return { file, version };
   });
   return await backUp(opened, options);

@@ -154,11 +154,9 @@ function startSoon<Item, Result>(queue: BatchQueue<Item, Result>): void {
 }
 
 /** @throws {AppError} by its result: unavailable if an item waits for too long */
-export function createBatchQueue<Item, Result>(
-  options: BatchOptions<Item, Result>,
-): (item: Item) => Promise<Result> {
+export function createBatchQueue<Item, Result>(options: BatchOptions<Item, Result>) {
   const queue = createQueue(options);
-  return (item) =>
+  return (item: Item) =>
     new Promise<Result>((resolve, reject) => {
       queue.waiting.push({ item, sinceMs: performance.now(), resolve, reject });
       startSoon(queue);

@@ -7,14 +7,7 @@ import {
   requireKept,
   type StoredChange,
 } from "../../domain/change.ts";
-import {
-  type JsonRow,
-  joinRecords,
-  LARGE_PAGE_BYTES,
-  maxId,
-  type PageMemory,
-  rowsToRead,
-} from "../../domain/page.ts";
+import * as pages from "../../domain/page.ts";
 import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createSingleFlight } from "../engine/single-flight.ts";
@@ -26,7 +19,7 @@ import { findOrders } from "./orders.ts";
 import { findUsers } from "./users.ts";
 
 /** So many records of any size are less than a page. */
-const recordsPerStatement = (maxBytes: number) => (maxBytes > LARGE_PAGE_BYTES ? 50 : 4);
+const recordsPerStatement = (maxBytes: number) => (maxBytes > pages.LARGE_PAGE_BYTES ? 50 : 4);
 const DELETE_BATCH_SIZE = 10_000;
 
 /** Not from a place before the first change: deleted rows can stay for as long as any snapshot. */
@@ -134,7 +127,7 @@ export function createChangeStore(
     });
   }
 
-  function read(query: ChangeQuery, client?: string, memory?: PageMemory): Promise<PageRow> {
+  function read(query: ChangeQuery, client?: string, memory?: pages.PageMemory): Promise<PageRow> {
     const { after = null, offset, limit } = query;
     const withRecords = query.include === "record";
     const readPage = async (session: Session, maxBytes: number): Promise<PageRow> => {
@@ -142,13 +135,13 @@ export function createChangeStore(
       const { changes, ...status } = itemAt(found, 0);
       if (!withRecords)
         return { ...status, records: changes.map((change) => changeJson(change)).join(",") };
-      const rows: JsonRow[] = [];
+      const rows: pages.JsonRow[] = [];
       let records = "";
       const step = recordsPerStatement(maxBytes);
       for (let at = 0; at < changes.length; at += step) {
         rows.push(...(await addRecords(session, changes.slice(at, at + step))));
         // It fails as soon as the page is too large.
-        ({ records } = joinRecords(rows, limit, () => maxBytes));
+        ({ records } = pages.joinRecords(rows, limit, () => maxBytes));
       }
       return { ...status, records };
     };
@@ -173,13 +166,13 @@ export function createChangeStore(
 
     async listOf(query, client) {
       const { table, id, offset, limit } = query;
-      const place = query.sort === "-id" ? [-1, -1 - maxId(query)] : [1, query.after ?? 0];
-      const values = [id, Number(table === "orders"), ...place, rowsToRead(query), offset];
+      const place = query.sort === "-id" ? [-1, -1 - pages.maxId(query)] : [1, query.after ?? 0];
+      const values = [id, Number(table === "orders"), ...place, pages.rowsToRead(query), offset];
       await numberChanges();
       const find = (session: Session) => session.all<FoundHistory>(selectHistory, ...values);
       const { total, changes } = itemAt(await db.run("list", find, { client }), 0);
       const rows = changes.map((change) => ({ id: change.id, json: changeJson(change) }));
-      return { total, ...joinRecords(rows, limit) };
+      return { total, ...pages.joinRecords(rows, limit) };
     },
 
     subscribe: watchChanges(db, numberChanges),

@@ -1,19 +1,7 @@
 /** Reads pages of lists with their exact totals, each with one statement, which small ones share. */
 import { failField } from "../../base/error.ts";
 import { Order, type OrderQuery, type OrderStatus, orderStatuses } from "../../domain/order.ts";
-import {
-  ALWAYS_FITTING,
-  failPageTooLarge,
-  type JsonRow,
-  joinRecords,
-  LARGE_PAGE_BYTES,
-  MAX_PAGE_BYTES,
-  type Page,
-  type PageMemory,
-  type PageQuery,
-  rowsOfPage,
-  type Sort,
-} from "../../domain/page.ts";
+import * as pages from "../../domain/page.ts";
 import type { RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
 import { createBatchQueue, itemAt } from "../engine/batch.ts";
@@ -85,7 +73,7 @@ const longBytes = {
 /** @returns rows in order. @param start a condition on the id. @param skip how many rows are skipped; `null` for none */
 function inOrder(
   list: List,
-  sort: Sort,
+  sort: pages.Sort,
   values: Values,
   columns: string,
   start: string,
@@ -106,7 +94,7 @@ function inOrder(
 }
 
 /** An offset is counted in an index alone, because PostgreSQL would read each row that it skips. */
-function foundRows(list: List, sort: Sort, values: Values): string {
+function foundRows(list: List, sort: pages.Sort, values: Values): string {
   const { isAfter, direction } = sortOrders[sort];
   const { limit, offset } = values;
   const start = `id ${isAfter} ${values.after}`;
@@ -120,7 +108,7 @@ function foundRows(list: List, sort: Sort, values: Values): string {
 }
 
 /** @param isMeasured whether the page may be too large: if its long columns exceed `maxBytes`, no JSON is built */
-function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean): string {
+function selectPage(list: List, sort: pages.Sort, values: Values, isMeasured: boolean): string {
   const { table } = list;
   const { limit, maxBytes } = values;
   const { direction, last } = sortOrders[sort];
@@ -151,7 +139,7 @@ function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean)
 }
 
 /** Its parameter is a JSON array of queries. It returns their `PageRow`s, in order. */
-function sharedStatement(list: List, sort: Sort): string {
+function sharedStatement(list: List, sort: pages.Sort): string {
   const values = {
     limit: `requested."limit"`,
     after: `coalesce(requested.after, ${sortOrders[sort].start})`,
@@ -159,7 +147,7 @@ function sharedStatement(list: List, sort: Sort): string {
     user: "requested.user_id",
     statuses: "requested.status",
     offset: null,
-    maxBytes: LARGE_PAGE_BYTES,
+    maxBytes: pages.LARGE_PAGE_BYTES,
   };
   return `
     select page.*
@@ -181,25 +169,30 @@ interface PageRow {
 
 const MAX_PAGES = 16;
 
-type ListQuery = PageQuery & Pick<OrderQuery, "user_id" | "status" | "created_from" | "created_to">;
+type ListQuery = pages.PageQuery &
+  Pick<OrderQuery, "user_id" | "status" | "created_from" | "created_to">;
 
-export type ReadPage = (query: ListQuery, client?: string, memory?: PageMemory) => Promise<Page>;
+export type ReadPage = (
+  query: ListQuery,
+  client?: string,
+  memory?: pages.PageMemory,
+) => Promise<pages.Page>;
 
 /** @returns work that reads a page of at most so many records, as large as the memory allows when it begins */
 export function readWithin<Result>(
-  memory: PageMemory | undefined,
+  memory: pages.PageMemory | undefined,
   client: string | undefined,
   records: number,
   read: (session: Session, maxBytes: number) => Promise<Result>,
 ): (session: Session) => Promise<Result> {
   return async (session) => {
     const release = memory?.hold(client, records);
-    const maxBytes = release === null ? LARGE_PAGE_BYTES : MAX_PAGE_BYTES;
+    const maxBytes = release === null ? pages.LARGE_PAGE_BYTES : pages.MAX_PAGE_BYTES;
     return await read(session, maxBytes).finally(() => release?.());
   };
 }
 
-function prepareShared({ db }: StoreContext, list: List, sort: Sort) {
+function prepareShared({ db }: StoreContext, list: List, sort: pages.Sort) {
   const statement = sharedStatement(list, sort);
   const { start } = sortOrders[sort];
   return createBatchQueue<{ query: ListQuery; client: string | undefined }, PageRow>({
@@ -227,7 +220,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     id: prepareShared(context, list, "id"),
     "-id": prepareShared(context, list, "-id"),
   };
-  const readLarge = (sort: Sort, ...[query, client, memory]: Parameters<ReadPage>) => {
+  const readLarge = (sort: pages.Sort, ...[query, client, memory]: Parameters<ReadPage>) => {
     const { limit, offset, after, user_id = null, created_from = "", created_to = "~" } = query;
     const values: Value[] = [];
     const parameter = (value: Value, type = "bigint") => `$${values.push(value)}::${type}`;
@@ -246,10 +239,11 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     const read = readWithin(memory, client, limit, async (session, maxBytes) => {
       const given = { ...names, isCursor: `${after !== undefined}`, maxBytes };
       // With several servers, the rows are fetched once.
-      const isMeasured = limit > ALWAYS_FITTING || maxOffsetOfAll !== null || list.isTimed === true;
+      const isMeasured =
+        limit > pages.ALWAYS_FITTING || maxOffsetOfAll !== null || list.isTimed === true;
       const statement = selectPage(list, sort, given, isMeasured);
       const row = itemAt(await session.all<PageRow>(statement, ...values), 0);
-      return row.records === null ? failPageTooLarge(maxBytes) : row;
+      return row.records === null ? pages.failPageTooLarge(maxBytes) : row;
     });
     return db.run("list", read, { client });
   };
@@ -264,7 +258,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       failField("offset", "range", `must be at most ${most} on this database: use after`, range);
     }
     const isShared = maxOffsetOfAll === null && !list.isTimed;
-    const isSmall = isShared && offset === 0 && limit <= ALWAYS_FITTING;
+    const isSmall = isShared && offset === 0 && limit <= pages.ALWAYS_FITTING;
     let row = isSmall ? await readSmall[sort]({ query, client }) : null;
     // Pages that share a statement are at most as large as a page that is always served.
     if (row === null || row.records === null) row = await readLarge(sort, query, client, memory);
@@ -278,14 +272,14 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
   };
 }
 
-type Find = (session: Session, filters: Filters) => Promise<readonly JsonRow[]>;
+type Find = (session: Session, filters: Filters) => Promise<readonly pages.JsonRow[]>;
 
 /** @param find returns all records that match, in any order */
 export function prepareFew({ db }: StoreContext, find: Find) {
-  return (filters: Filters, ...[query, client, memory]: Parameters<ReadPage>): Promise<Page> => {
+  return (filters: Filters, ...[query, client, memory]: Parameters<ReadPage>) => {
     const read = readWithin(memory, client, query.limit, async (session, maxBytes) => {
       const rows = await find(session, filters);
-      const page = joinRecords(rowsOfPage(rows, query), query.limit, () => maxBytes);
+      const page = pages.joinRecords(pages.rowsOfPage(rows, query), query.limit, () => maxBytes);
       return { total: rows.length, ...page };
     });
     return db.run("list", read, { client });

@@ -53,15 +53,12 @@ interface Target<Row, Edit> extends RecordWrite {
   readonly record: RecordText<Row>;
 }
 
-function prepareRequireValid(
-  { columns }: EditableTable<never>,
-  rejections: readonly Rejection[],
-): (session: Session, { before, values }: RecordWrite) => Promise<void> {
+function prepareRequireValid({ columns }: EditableTable<never>, rejections: readonly Rejection[]) {
   const select = `
     select ${rejectionOf(rejections, "<> input.id")} as rejection
     from ${inputRows({ id: "bigint", ...columns })}
   `;
-  return async (session, { before, values }) => {
+  return async (session: Session, { before, values }: RecordWrite) => {
     const input = JSON.stringify([{ id: before.id, ...values }]);
     const row = await session.first<{ rejection: number | null }>(select, input);
     if (row?.rejection != null) rejections[row.rejection]?.fail();

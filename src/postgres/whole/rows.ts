@@ -1,22 +1,14 @@
 /** Rows of whole tables with their ids, which a copy, an import and a check read and write in one transaction. */
 import { LAST_OF_USERS } from "../../domain/change.ts";
-import {
-  COPY_BATCH_ROWS,
-  type CopiedTable,
-  type CopyRow,
-  type CopyTarget,
-  copiedTables,
-  type SequenceTable,
-  tablesWithSequence,
-} from "../../domain/copy.ts";
+import * as copy from "../../domain/copy.ts";
 import { type Database, longTransaction, type Session } from "../server/connection.ts";
 import { isReadOnly } from "../server/errors.ts";
 import { type Placement, sequenceOf } from "../server/placement.ts";
 import { allChanges } from "../tables/outbox.ts";
 
 /** @param session in a transaction, whose snapshot determines the rows */
-export function rowsOf(session: Session, placement: Placement): CopyTarget {
-  async function lastId(table: CopiedTable): Promise<number> {
+export function rowsOf(session: Session, placement: Placement): copy.CopyTarget {
+  async function lastId(table: copy.CopiedTable): Promise<number> {
     const last = await session.first<{ last: number }>(`
       select (case when is_called then last_value else last_value - 1 end) as last
       from ${sequenceOf(table, placement)}
@@ -28,20 +20,20 @@ export function rowsOf(session: Session, placement: Placement): CopyTarget {
     async *read(table) {
       // One cursor name per table: the prepared FETCH has the columns of one table.
       const cursor = `copied_${table}`;
-      const { columns, sortKey } = copiedTables[table];
+      const { columns, sortKey } = copy.copiedTables[table];
       const from = table === "changes" ? `(${allChanges}) as changes` : table;
       const select = `select ${columns.join(", ")} from ${from} order by ${sortKey.join(", ")}`;
       await session.script(`declare ${cursor} no scroll cursor for ${select}`);
-      let rows: readonly CopyRow[];
+      let rows: readonly copy.CopyRow[];
       do {
-        rows = await session.all<CopyRow>(`fetch ${COPY_BATCH_ROWS} from ${cursor}`);
+        rows = await session.all<copy.CopyRow>(`fetch ${copy.COPY_BATCH_ROWS} from ${cursor}`);
         yield rows;
       } while (rows.length > 0);
       await session.script(`close ${cursor}`);
     },
     lastId,
     async write(table, rows) {
-      await session.insert(table, copiedTables[table].columns, rows);
+      await session.insert(table, copy.copiedTables[table].columns, rows);
       const { orders } = placement.uniqueTables;
       if (table === "orders" && orders !== table)
         await session.insert(orders, ["id", "user_id", "reference"], rows);
@@ -55,15 +47,19 @@ export function rowsOf(session: Session, placement: Placement): CopyTarget {
   };
 }
 
-const tableOfIds = (table: SequenceTable, { uniqueTables }: Placement) =>
+const tableOfIds = (table: copy.SequenceTable, { uniqueTables }: Placement) =>
   table === "tokens" ? table : uniqueTables[table];
 
 /** @returns a statement, after which no other transaction assigns ids of the table until this one ends */
-export const lockIds = (table: SequenceTable, placement: Placement) =>
+export const lockIds = (table: copy.SequenceTable, placement: Placement) =>
   `lock table ${tableOfIds(table, placement)} in share row exclusive mode`;
 
 /** @returns the greatest id, also of records that were deleted; `null` if the sequence is not behind it */
-export async function findLateId(session: Session, placement: Placement, table: SequenceTable) {
+export async function findLateId(
+  session: Session,
+  placement: Placement,
+  table: copy.SequenceTable,
+) {
   // Neither is that of tokens.
   const isOfTable = `(type > ${LAST_OF_USERS})::integer = ${["users", "orders"].indexOf(table)}`;
   const row = await session.first<{ last: number | null }>(`
@@ -83,7 +79,7 @@ export async function advanceLate(
   placement: Placement,
   warn?: (text: string) => void,
 ) {
-  for (const table of tablesWithSequence) {
+  for (const table of copy.tablesWithSequence) {
     const find = (session: Session) => findLateId(session, placement, table);
     if ((await db.run("read", find, longTransaction)) === null) continue;
     const advance = async (session: Session) => {

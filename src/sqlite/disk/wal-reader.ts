@@ -2,14 +2,7 @@
 import { readSync } from "node:fs";
 import type { WalPosition, WalReader } from "../archive/machine.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
-import {
-  committedBytes,
-  FRAME_HEADER_BYTES,
-  isCommit,
-  readWalState,
-  WAL_HEADER_BYTES,
-  type WalState,
-} from "../file/wal-index.ts";
+import * as walIndex from "../file/wal-index.ts";
 
 type WalFiles = Pick<FileDescriptors, "wal" | "index">;
 
@@ -31,15 +24,15 @@ function readFully(descriptor: number, length: number, position: number): Buffer
 export function openWal(files: WalFiles) {
   const { wal, index } = files;
   return {
-    walBytes: () => committedBytes(readWalState(index)),
+    walBytes: () => walIndex.committedBytes(walIndex.readWalState(index)),
     continuesAt({ salt, offset, checksum }: WalPosition) {
-      const state = readWalState(index);
-      if (state.salt !== salt || offset > committedBytes(state)) return false;
-      if (offset <= WAL_HEADER_BYTES) return checksum === "";
+      const state = walIndex.readWalState(index);
+      if (state.salt !== salt || offset > walIndex.committedBytes(state)) return false;
+      if (offset <= walIndex.WAL_HEADER_BYTES) return checksum === "";
       // It ends the header of the last frame.
       return readFully(wal, 8, offset - state.pageBytes - 8).toString("hex") === checksum;
     },
-    beginning: () => ({ salt: readWalState(index).salt, offset: 0, checksum: "" }),
+    beginning: () => ({ salt: walIndex.readWalState(index).salt, offset: 0, checksum: "" }),
     readWal: (start: WalPosition) => createWalReader(files, start),
   };
 }
@@ -50,23 +43,25 @@ function createWalReader({ wal, index }: WalFiles, start: WalPosition): WalReade
   let commits: number | null = null;
 
   /** The WAL was restarted. @returns whether everything before the restart had been read */
-  function isComplete(state: WalState): boolean {
+  function isComplete(state: walIndex.WalState): boolean {
     if (commits === null) return false;
-    const frameBytes = FRAME_HEADER_BYTES + state.pageBytes;
+    const frameBytes = walIndex.FRAME_HEADER_BYTES + state.pageBytes;
     const perPart = Math.floor(MAX_PART_BYTES / frameBytes);
     let inWal = 0;
     for (let frame = 0; frame < state.frames; frame += perPart) {
       const count = Math.min(perPart, state.frames - frame);
-      const bytes = readFully(wal, count * frameBytes, WAL_HEADER_BYTES + frame * frameBytes);
-      for (let at = 0; at < bytes.length; at += frameBytes) if (isCommit(bytes, at)) inWal += 1;
+      const first = walIndex.WAL_HEADER_BYTES + frame * frameBytes;
+      const bytes = readFully(wal, count * frameBytes, first);
+      for (let at = 0; at < bytes.length; at += frameBytes)
+        if (walIndex.isCommit(bytes, at)) inWal += 1;
     }
     return (state.commits - commits) >>> 0 === inWal;
   }
 
   return {
     read() {
-      const state = readWalState(index);
-      const end = committedBytes(state);
+      const state = walIndex.readWalState(index);
+      const end = walIndex.committedBytes(state);
       if (state.salt !== position.salt) {
         // Before the first commit after a restart, there is nothing to read.
         if (end === 0) return null;
@@ -79,8 +74,8 @@ function createWalReader({ wal, index }: WalFiles, start: WalPosition): WalReade
         return null;
       }
       const { offset } = position;
-      const frameBytes = FRAME_HEADER_BYTES + state.pageBytes;
-      const first = offset === 0 ? WAL_HEADER_BYTES : 0;
+      const frameBytes = walIndex.FRAME_HEADER_BYTES + state.pageBytes;
+      const first = offset === 0 ? walIndex.WAL_HEADER_BYTES : 0;
       const room = Math.floor((MAX_PART_BYTES - first) / frameBytes) * frameBytes;
       const length = Math.min(end - offset, first + room);
       const bytes = readFully(wal, length, offset);
@@ -91,8 +86,8 @@ function createWalReader({ wal, index }: WalFiles, start: WalPosition): WalReade
       return { salt: state.salt, offset, bytes, end: position };
     },
     unreadBytes() {
-      const state = readWalState(index);
-      const end = committedBytes(state);
+      const state = walIndex.readWalState(index);
+      const end = walIndex.committedBytes(state);
       return state.salt === position.salt ? Math.max(0, end - position.offset) : end;
     },
   };

@@ -6,17 +6,10 @@ import type { Copy, DatabaseFiles, WalPosition } from "../archive/machine.ts";
 import { pragma } from "../file/connection.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { PRIVATE_MODE } from "../file/files.ts";
-import {
-  committedBytes,
-  FRAME_HEADER_BYTES,
-  INDEX_HEADER_BYTES,
-  isCommit,
-  readWalState,
-  WAL_HEADER_BYTES,
-} from "../file/wal-index.ts";
+import * as walIndex from "../file/wal-index.ts";
 import { connectForCheckpoints } from "./wal-pin.ts";
 
-const NO_HEADER = Buffer.alloc(INDEX_HEADER_BYTES);
+const NO_HEADER = Buffer.alloc(walIndex.INDEX_HEADER_BYTES);
 /** A connection that recovers the WAL at the same time can write the index as it was before. */
 const MAX_RECOVERIES = 10;
 
@@ -48,9 +41,9 @@ export function beginWal(path: string): ReturnType<DatabaseFiles["beginWal"]> {
 export function noteCommits(wal: WrittenWal, bytes: Uint8Array, offset: number): void {
   if (offset === 0) wal.committed = 0;
   const part = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-  const first = offset === 0 ? WAL_HEADER_BYTES : 0;
+  const first = offset === 0 ? walIndex.WAL_HEADER_BYTES : 0;
   let at = bytes.length - wal.frameBytes;
-  while (at >= first && !isCommit(part, at)) at -= wal.frameBytes;
+  while (at >= first && !walIndex.isCommit(part, at)) at -= wal.frameBytes;
   if (at >= first) wal.committed = offset + at + wal.frameBytes;
 }
 
@@ -70,13 +63,13 @@ export function openCopy(
   db.run("pragma busy_timeout = 1000");
   const read = db.prepare("select 1 from sqlite_schema limit 1");
   read.get();
-  const opened = readWalState(index);
+  const opened = walIndex.readWalState(index);
   let end = start;
   /** Whether the WAL has everything from its beginning to the end. */
   let isWhole = start !== null && opened.salt === start.salt;
   const written: WrittenWal = {
-    frameBytes: FRAME_HEADER_BYTES + pragma(db, "page_size"),
-    committed: committedBytes(opened),
+    frameBytes: walIndex.FRAME_HEADER_BYTES + pragma(db, "page_size"),
+    committed: walIndex.committedBytes(opened),
   };
 
   return {
@@ -93,8 +86,9 @@ export function openCopy(
       for (let attempt = 0; written.committed > 0; attempt += 1) {
         writeFully(index, NO_HEADER, 0);
         read.get();
-        const state = readWalState(index);
-        if (state.salt === end?.salt && committedBytes(state) === written.committed) return;
+        const state = walIndex.readWalState(index);
+        if (state.salt === end?.salt && walIndex.committedBytes(state) === written.committed)
+          return;
         if (attempt === MAX_RECOVERIES)
           fail("operator", "the archive is damaged: SQLite rejects a part of the WAL");
       }

@@ -13,15 +13,7 @@ import {
   orderStatuses,
 } from "../../domain/order.ts";
 import { prepareList } from "./lists.ts";
-import {
-  createRecordStore,
-  type ListRows,
-  prepareIdOf,
-  prepareUpdate,
-  readFew,
-  type StoreContext,
-  type Update,
-} from "./records.ts";
+import * as records from "./records.ts";
 import { blockEnd, prepareStoreRuns, prepareTimeRanges } from "./time-runs.ts";
 
 function prepareRows(db: Database, columns: string) {
@@ -34,11 +26,11 @@ function prepareRows(db: Database, columns: string) {
     return lists.getOrInsertComputed(`${ofUser} ${statuses}`, create);
   }
 
-  return (query: OrderQuery): ListRows => {
+  return (query: OrderQuery): records.ListRows => {
     const { id, reference, user_id, status, created_from, created_to } = query;
     if (id !== undefined || reference !== undefined) {
       const filters = { id, reference, user_id, status, created_from, created_to };
-      return readFew(db, "orders", columns, filters, query);
+      return records.readFew(db, "orders", columns, filters, query);
     }
     const user = user_id === undefined ? {} : { user_id };
     const read = listFor(user_id !== undefined, status ?? []);
@@ -51,7 +43,7 @@ function prepareRows(db: Database, columns: string) {
 }
 
 function prepareRequireValid(db: Database) {
-  const idOf = prepareIdOf(db, "orders");
+  const idOf = records.prepareIdOf(db, "orders");
   const userWithId = db.prepare<{ id: number }, [id: number]>("select id from users where id = ?");
   return ({ user_id, reference }: OrderRow | Order, id: number | null) => {
     if (userWithId.get(user_id) === null) failUnknownUser();
@@ -60,15 +52,16 @@ function prepareRequireValid(db: Database) {
   };
 }
 
-export function prepareOrderUpdate({ db, noteChange }: StoreContext): Update<Order> {
+export function prepareOrderUpdate(context: records.StoreContext): records.Update<Order> {
+  const { db, noteChange } = context;
   const requireValid = prepareRequireValid(db);
   // Separate statements, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the value
   // stays the same.
   const setters = (["user_id", "reference", "status"] as const).map((name) => {
-    return { name, statement: prepareUpdate(db, "orders", name) };
+    return { name, statement: records.prepareUpdate(db, "orders", name) };
   });
   const columns = ["refunded", "metadata", "version", "last_change", "updated_at"];
-  const update = prepareUpdate(db, "orders", ...columns);
+  const update = records.prepareUpdate(db, "orders", ...columns);
 
   return (before, after, fields, author) => {
     const { id, user_id, reference, refunded, version, updated_at } = after;
@@ -80,7 +73,7 @@ export function prepareOrderUpdate({ db, noteChange }: StoreContext): Update<Ord
   };
 }
 
-export function createOrderStore(context: StoreContext): OrderStore {
+export function createOrderStore(context: records.StoreContext): OrderStore {
   const { db } = context;
   const insert = db.prepare<null, (string | number | null)[]>(`
     insert into orders (
@@ -90,7 +83,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     values (?1, ?2, ?3, ?4, ?5, 'pending', ?6, 1, (select coalesce(max(id), 0) + 1 from changes), ?7, ?7)
   `);
   const storeRuns = prepareStoreRuns(db);
-  return createRecordStore<Order, OrderQuery, OrderFields, OrderRow, OrderEdit>(context, {
+  return records.createRecordStore<Order, OrderQuery, OrderFields, OrderRow, OrderEdit>(context, {
     table: "orders",
     schema: Order,
     created: "order.created",

@@ -9,13 +9,7 @@ import type { Schema } from "../../base/schema.ts";
 import { type ChangeType, changedFields, type changeOf } from "../../domain/change.ts";
 import type { IdempotencyKey } from "../../domain/idempotency.ts";
 import type { UniqueKey } from "../../domain/import-rules.ts";
-import {
-  type JsonRow,
-  joinRecords,
-  type PageMemory,
-  type PageQuery,
-  rowsOfPage,
-} from "../../domain/page.ts";
+import * as pages from "../../domain/page.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
 import {
   type Author,
@@ -46,19 +40,19 @@ export interface StoreContext {
 export interface ListRows {
   readonly total: number;
   /** Iterating reads the rows: as many as the page has, and one more if the query has `after`. */
-  readonly rows: Iterable<JsonRow>;
+  readonly rows: Iterable<pages.JsonRow>;
 }
 
 /** @returns `RecordStore.list`, which reads a page and its total in the snapshot of the current turn */
-export function createList<Query extends PageQuery, List extends ListRows>(
+export function createList<Query extends pages.PageQuery, List extends ListRows>(
   reader: Reader,
   table: string,
   readRows: (query: Query) => List,
 ) {
-  return (query: Query, client?: ClientId, memory?: PageMemory) =>
+  return (query: Query, client?: ClientId, memory?: pages.PageMemory) =>
     reader.read(table, () => {
       const { rows, ...all } = readRows(query);
-      return { ...all, ...joinRecords(rows, query.limit, () => memory?.room(client)) };
+      return { ...all, ...pages.joinRecords(rows, query.limit, () => memory?.room(client)) };
     });
 }
 
@@ -114,12 +108,12 @@ export function readFew(
   table: RecordTable,
   columns: string,
   filters: Readonly<Record<string, string | number | readonly (string | number)[] | undefined>>,
-  query: PageQuery,
+  query: pages.PageQuery,
 ): ListRows {
   const given = Object.entries(filters).filter(([, value]) => value !== undefined);
   const conditions = given.map(([name]) => plainConditions[name] ?? `${name} = $${name}`);
   // The text is the same for the same filters, and so is the statement.
-  const statement = db.query<JsonRow, Record<string, string | number>>(`
+  const statement = db.query<pages.JsonRow, Record<string, string | number>>(`
     select ${columns}
     from ${table}
     where ${conditions.join(" and ")}
@@ -129,7 +123,7 @@ export function readFew(
     Array.isArray(value) ? JSON.stringify(value) : value,
   ]);
   const rows = statement.all(Object.fromEntries(values));
-  return { total: rows.length, rows: rowsOfPage(rows, query) };
+  return { total: rows.length, rows: pages.rowsOfPage(rows, query) };
 }
 
 /** A key that another record has, or a user that does not exist. */
@@ -154,7 +148,7 @@ interface Records<Row, Query, Fields, NewRow> {
 /** @returns the store, and `write` and `find`, with which users add `remove` */
 export function createRecordStore<
   Row extends Edit & { readonly version: number; readonly updated_at: string },
-  Query extends PageQuery,
+  Query extends pages.PageQuery,
   Fields extends object,
   NewRow,
   Edit extends object = Fields,

@@ -3,29 +3,21 @@ import { emailKey } from "../../base/email.ts";
 import { fail } from "../../base/error.ts";
 import { User, type UserQuery, type UserRow, type UserStore, userRow } from "../../domain/user.ts";
 import { prepareList } from "./lists.ts";
-import {
-  createRecordStore,
-  type ListRows,
-  prepareIdOf,
-  prepareUpdate,
-  readFew,
-  type StoreContext,
-  type Update,
-} from "./records.ts";
+import * as records from "./records.ts";
 
 function prepareRows(db: Database, columns: string) {
   const readAll = prepareList(db, columns, { table: "users", ofUser: false, statuses: [] });
 
-  return (query: UserQuery): ListRows => {
+  return (query: UserQuery): records.ListRows => {
     const { id, reference, email } = query;
     if (id === undefined && reference === undefined && email === undefined) return readAll(query);
     const key = email === undefined ? undefined : emailKey(email);
-    return readFew(db, "users", columns, { id, reference, email_key: key }, query);
+    return records.readFew(db, "users", columns, { id, reference, email_key: key }, query);
   };
 }
 
 function prepareRequireValid(db: Database): (row: UserRow, id: number | null) => void {
-  const idOf = prepareIdOf(db, "users");
+  const idOf = records.prepareIdOf(db, "users");
   return ({ email_key, reference }, id) => {
     if ((idOf(["email", email_key]) ?? id) !== id) fail("email_taken");
     if (reference !== null && (idOf(["reference", reference]) ?? id) !== id)
@@ -33,12 +25,12 @@ function prepareRequireValid(db: Database): (row: UserRow, id: number | null) =>
   };
 }
 
-export function prepareUserUpdate({ db, noteChange }: StoreContext): Update<User> {
+export function prepareUserUpdate({ db, noteChange }: records.StoreContext): records.Update<User> {
   const requireValid = prepareRequireValid(db);
   // A separate statement, because SQLite rewrites an index whenever one of its columns is set, even to the same value.
-  const updateUnique = prepareUpdate(db, "users", "email", "email_key", "reference");
+  const updateUnique = records.prepareUpdate(db, "users", "email", "email_key", "reference");
   const columns = ["name", "metadata", "version", "last_change", "updated_at"];
-  const update = prepareUpdate(db, "users", ...columns);
+  const update = records.prepareUpdate(db, "users", ...columns);
 
   return (before, after, fields, author) => {
     const { id } = before;
@@ -52,7 +44,7 @@ export function prepareUserUpdate({ db, noteChange }: StoreContext): Update<User
   };
 }
 
-export function createUserStore(context: StoreContext): UserStore {
+export function createUserStore(context: records.StoreContext): UserStore {
   const { db, idempotency, noteChange } = context;
   const insert = db.prepare<null, (string | null)[]>(`
     insert into users (
@@ -60,7 +52,7 @@ export function createUserStore(context: StoreContext): UserStore {
     )
     values (?1, ?2, ?3, ?4, ?5, 1, (select coalesce(max(id), 0) + 1 from changes), ?6, ?6)
   `);
-  const { store, write, find } = createRecordStore(context, {
+  const { store, write, find } = records.createRecordStore(context, {
     table: "users",
     schema: User,
     created: "user.created",

@@ -3,14 +3,7 @@ import type { Database } from "bun:sqlite";
 import { fail, systemCode } from "../../base/error.ts";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import { makeTemporaryDatabase } from "../../base/temporary-file.ts";
-import {
-  COPY_BATCH_ROWS,
-  type CopyRow,
-  type CopySource,
-  type CopyTarget,
-  copiedTables,
-  withMappedErrors,
-} from "../../domain/copy.ts";
+import * as copy from "../../domain/copy.ts";
 import type { Backend } from "../../domain/store.ts";
 import { connect, type DatabaseFile } from "../file/connection.ts";
 import { describeSqliteError, ioErrorOf, withIoErrors } from "../file/errors.ts";
@@ -20,16 +13,16 @@ import { prepareLastId } from "../tables/count-index.ts";
 import { verifyDatabase } from "./backup.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 
-function copySourceOf(db: Database, requireUnchanged = () => {}): CopySource {
+function copySourceOf(db: Database, requireUnchanged = () => {}): copy.CopySource {
   const lastId = prepareLastId(db);
   return {
     async *read(table) {
-      const { columns, sortKey } = copiedTables[table];
+      const { columns, sortKey } = copy.copiedTables[table];
       const select = `select ${columns.join(", ")} from ${table} order by ${sortKey.join(", ")}`;
-      let batch: CopyRow[] = [];
-      for (const row of db.prepare<CopyRow, []>(select).iterate()) {
+      let batch: copy.CopyRow[] = [];
+      for (const row of db.prepare<copy.CopyRow, []>(select).iterate()) {
         batch.push(row);
-        if (batch.length < COPY_BATCH_ROWS) continue;
+        if (batch.length < copy.COPY_BATCH_ROWS) continue;
         yield batch;
         batch = [];
         // So that signals are handled and progress is drawn.
@@ -49,7 +42,7 @@ function copySourceOf(db: Database, requireUnchanged = () => {}): CopySource {
 /** Opens its own connection, because the store's takes a new snapshot in every turn. @see Store.withCopySource */
 export async function withCopySource<Result>(
   file: DatabaseFile,
-  work: (rows: CopySource) => Promise<Result>,
+  work: (rows: copy.CopySource) => Promise<Result>,
 ): Promise<Result> {
   try {
     using db = file.connect();
@@ -57,7 +50,7 @@ export async function withCopySource<Result>(
       describeSqliteError(`Cannot read ${file.path}`, ioErrorOf(error, db));
     db.run("begin");
     const rows = withIoErrors(db, () => copySourceOf(db, file.requireUnchanged));
-    return await work(withMappedErrors(rows, explain));
+    return await work(copy.withMappedErrors(rows, explain));
   } catch (error) {
     file.requireUnchanged();
     throw error;
@@ -83,7 +76,7 @@ const linkRows = `
   end;
 `;
 
-function copyTargetOf(db: Database): CopyTarget {
+function copyTargetOf(db: Database): copy.CopyTarget {
   const { insert, skipTo, finish } = prepareBulkInsert(db)();
 
   return {

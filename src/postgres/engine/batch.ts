@@ -12,33 +12,33 @@ const MAX_WAIT_MS = 5;
 
 export interface BatchOptions<Item, Result> {
   /** @returns the result of each item, in order; a promise for an item that takes longer than the batch */
-  readonly run: (items: readonly Item[]) => Promise<readonly MaybePromise<Result>[]>;
+  run(items: readonly Item[]): Promise<readonly MaybePromise<Result>[]>;
   /** Whether an error of a batch may be that of one of its items: each one then has a batch to itself. The default is no. */
-  readonly splitsOn?: (error: unknown) => boolean;
+  splitsOn?(error: unknown): boolean;
   /** Maximum number of items in a batch. The next batch starts as soon as this many items wait. */
   readonly maxItems: number;
   readonly maxBatches: number;
   /** Two items with a common key do not run at the same time. The default is no keys. */
-  readonly conflictKeysOf?: (item: Item) => readonly string[];
+  conflictKeysOf?(item: Item): readonly string[];
   /** Each client has an item in a batch before another one has two, so that no one waits for all items of others. */
-  readonly clientOf: (item: Item) => string | null;
+  clientOf(item: Item): string | null;
   /** Whether the items of a batch are of one client, so that no one waits for a slow item of others. */
   readonly isOfOneClient?: boolean;
 }
 
-interface Waiting<Item, Result> {
-  readonly item: Item;
+interface Waiting {
+  readonly item: unknown;
   readonly sinceMs: number;
-  readonly resolve: (result: MaybePromise<Result>) => void;
-  readonly reject: (error: unknown) => void;
+  resolve(result: unknown): void;
+  reject(error: unknown): void;
 }
 
-type BatchQueue<Item, Result> = ReturnType<typeof createQueue<Item, Result>>;
+type BatchQueue = ReturnType<typeof createQueue>;
 
-function createQueue<Item, Result>(options: BatchOptions<Item, Result>) {
+function createQueue(options: BatchOptions<unknown, unknown>) {
   return {
     options,
-    waiting: [] as Waiting<Item, Result>[],
+    waiting: [] as Waiting[],
     busyKeys: new Set<string>(),
     running: 0,
     newestMs: 0,
@@ -48,17 +48,17 @@ function createQueue<Item, Result>(options: BatchOptions<Item, Result>) {
   };
 }
 
-function rejectExpired<Item, Result>({ waiting }: BatchQueue<Item, Result>): void {
+function rejectExpired({ waiting }: BatchQueue): void {
   const expiredMs = performance.now() - QUEUE_TIMEOUT_MS;
   while (waiting[0] !== undefined && waiting[0].sinceMs <= expiredMs)
     waiting.shift()?.reject(new AppError("unavailable", "the database is busy"));
 }
 
-function take<Item, Result>(queue: BatchQueue<Item, Result>): readonly Waiting<Item, Result>[] {
+function take(queue: BatchQueue): readonly Waiting[] {
   const { options, waiting, busyKeys } = queue;
   const { maxItems, clientOf } = options;
-  const batch = new Set<Waiting<Item, Result>>();
-  const clients = createRoundRobinQueue<Waiting<Item, Result>>();
+  const batch = new Set<Waiting>();
+  const clients = createRoundRobinQueue<Waiting>();
   const [first] = waiting;
   for (const each of waiting) {
     const client = clientOf(each.item);
@@ -76,36 +76,30 @@ function take<Item, Result>(queue: BatchQueue<Item, Result>): readonly Waiting<I
   return [...batch];
 }
 
-async function runOrSplit<Item, Result>(
-  { run, splitsOn }: BatchOptions<Item, Result>,
-  items: readonly Item[],
-): Promise<readonly MaybePromise<Result>[]> {
+async function runOrSplit({ options }: BatchQueue, items: readonly unknown[]) {
   try {
-    const results = await run(items);
+    const results = await options.run(items);
     // A missing result rejects the whole batch.
     itemAt(results, items.length - 1);
     return results;
   } catch (error) {
-    if (items.length === 1 || splitsOn?.(error) !== true) throw error;
-    return items.map(async (item) => itemAt(await run([item]), 0));
+    if (items.length === 1 || options.splitsOn?.(error) !== true) throw error;
+    return items.map(async (item) => itemAt(await options.run([item]), 0));
   }
 }
 
-async function runBatch<Item, Result>(
-  queue: BatchQueue<Item, Result>,
-  batch: readonly Waiting<Item, Result>[],
-): Promise<void> {
+async function runBatch(queue: BatchQueue, batch: readonly Waiting[]): Promise<void> {
   queue.running += 1;
   queue.newestMs = performance.now();
   queue.newestSize = batch.length;
   const { options, busyKeys } = queue;
   const items = batch.map(({ item }) => item);
-  const running = runOrSplit(options, items);
-  for (const [at, { item, resolve }] of batch.entries()) {
+  const running = runOrSplit(queue, items);
+  for (const [at, waiting] of batch.entries()) {
     const result = running.then((results) => itemAt(results, at));
-    resolve(result);
+    waiting.resolve(result);
     void Promise.allSettled([result]).then(() => {
-      for (const key of options.conflictKeysOf?.(item) ?? []) busyKeys.delete(key);
+      for (const key of options.conflictKeysOf?.(waiting.item) ?? []) busyKeys.delete(key);
       startSoon(queue);
     });
   }
@@ -116,13 +110,13 @@ async function runBatch<Item, Result>(
   startSoon(queue);
 }
 
-function mayStart<Item, Result>({ options, waiting, running, newestMs }: BatchQueue<Item, Result>) {
+function mayStart({ options, waiting, running, newestMs }: BatchQueue): boolean {
   if (running >= options.maxBatches) return false;
   if (running === 0 || waiting.length >= options.maxItems) return true;
   return performance.now() - newestMs >= CHECK_INTERVAL_MS;
 }
 
-function startBatches<Item, Result>(queue: BatchQueue<Item, Result>): void {
+function startBatches(queue: BatchQueue): void {
   queue.scheduled = false;
   clearTimeout(queue.timer);
   rejectExpired(queue);
@@ -135,11 +129,7 @@ function startBatches<Item, Result>(queue: BatchQueue<Item, Result>): void {
 }
 
 /** The next requests of many busy clients arrive over several turns. An item that was alone before does not wait for them. */
-function waitForMore<Item, Result>(
-  queue: BatchQueue<Item, Result>,
-  lastCount: number,
-  untilMs: number,
-): void {
+function waitForMore(queue: BatchQueue, lastCount: number, untilMs: number): void {
   const count = queue.waiting.length;
   const isAlone = count === 1 && queue.newestSize <= 1;
   const isReady = isAlone || count === lastCount || count >= queue.options.maxItems;
@@ -147,7 +137,7 @@ function waitForMore<Item, Result>(
   else setImmediate(waitForMore, queue, count, untilMs);
 }
 
-function startSoon<Item, Result>(queue: BatchQueue<Item, Result>): void {
+function startSoon(queue: BatchQueue): void {
   if (queue.scheduled || queue.waiting.length === 0) return;
   queue.scheduled = true;
   setImmediate(waitForMore, queue, 0, performance.now() + MAX_WAIT_MS);

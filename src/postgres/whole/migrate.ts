@@ -6,13 +6,7 @@ import type { DistributeStore, StoreOptions } from "../../domain/store.ts";
 import { itemAt } from "../engine/batch.ts";
 import tables from "../migrations/0001_tables.sql" with { type: "text" };
 import { countWorkers, distribute, severalServers, truncateLocalData } from "../server/citus.ts";
-import {
-  type ConnectOptions,
-  connect,
-  type Database,
-  longTransaction,
-  type Session,
-} from "../server/connection.ts";
+import * as connection from "../server/connection.ts";
 import { describePostgresError, isRolledBack, sqlState } from "../server/errors.ts";
 import { oneServer, type Placement } from "../server/placement.ts";
 import { requireTrusted } from "../server/trust.ts";
@@ -73,7 +67,7 @@ const noSchema = {
 type Schema = Readonly<typeof noSchema>;
 
 /** @throws {AppError} operator if the program cannot use this database */
-async function findSchema(session: Session): Promise<Schema> {
+async function findSchema(session: connection.Session): Promise<Schema> {
   type Server = { readonly ours: boolean; readonly problem: string | null };
   const { ours, problem } = itemAt(await session.all<Server>(serverInfo), 0);
   if (problem !== null) fail("operator", problem);
@@ -83,12 +77,12 @@ async function findSchema(session: Session): Promise<Schema> {
 
 /** Replicas may call it concurrently. @throws {AppError} operator if the program cannot use it, or must not create or migrate it */
 export async function migrate(
-  db: Database,
+  db: connection.Database,
   { create, mode, onMigration }: Pick<StoreOptions, "create" | "mode" | "onMigration">,
   available = migrations,
 ): Promise<Placement> {
   const newest = available.length;
-  async function findUsable(session: Session): Promise<Schema> {
+  async function findUsable(session: connection.Session): Promise<Schema> {
     const schema = await findSchema(session);
     const { schema_version: version, oldest_version } = schema;
     if (oldest_version > newest) requireSupported(version, newest);
@@ -100,7 +94,7 @@ export async function migrate(
   const placementOf = ({ is_distributed }: Schema) => (is_distributed ? severalServers : oneServer);
   const present = await db.run("background", findUsable);
   if (present.schema_version >= newest) return placementOf(present);
-  const run = async (session: Session) => {
+  const run = async (session: connection.Session) => {
     // Of servers that create the tables at the same time, PostgreSQL lets one succeed.
     if (present.schema_version > 0) await session.script(lockSchema);
     const schema = await findUsable(session);
@@ -113,21 +107,21 @@ export async function migrate(
     return { from, placement: severalServers };
   };
   const mayRetry = (error: unknown) => isRolledBack(error) || ALREADY_CREATED.test(sqlState(error));
-  const options = { ...longTransaction, lockTimeoutMs: LOCK_TIMEOUT_MS, mayRetry };
+  const options = { ...connection.longTransaction, lockTimeoutMs: LOCK_TIMEOUT_MS, mayRetry };
   const { from, placement } = await db.run("background", run, options);
   if (from < newest) onMigration?.(from, newest);
   return placement;
 }
 
 export async function openMigrated(
-  options: ConnectOptions & Pick<StoreOptions, "create" | "mode" | "onMigration">,
-): Promise<{ readonly db: Database; readonly placement: Placement }> {
-  const db = connect(options, oneServer.settings);
+  options: connection.ConnectOptions & Pick<StoreOptions, "create" | "mode" | "onMigration">,
+): Promise<{ readonly db: connection.Database; readonly placement: Placement }> {
+  const db = connection.connect(options, oneServer.settings);
   try {
     const placement = await migrate(db, options);
     if (placement === oneServer) return { db, placement };
     await db.close();
-    return { db: connect(options, placement.settings), placement };
+    return { db: connection.connect(options, placement.settings), placement };
   } catch (error) {
     await db.close();
     throw error;
@@ -135,7 +129,7 @@ export async function openMigrated(
 }
 
 /** It waits no longer for transactions that use the tables: meanwhile, requests wait behind it. */
-const distributeOptions = { ...longTransaction, lockTimeoutMs: 10_000 };
+const distributeOptions = { ...connection.longTransaction, lockTimeoutMs: 10_000 };
 
 /** With `user_api`, which every process reads first: one that starts meanwhile must wait. */
 const lockTables = "lock table user_api, orders, users in access exclusive mode";
@@ -144,8 +138,9 @@ const countOrders = `select (${totalOf(...orderStatuses)})::bigint as orders`;
 
 export const distributePostgres: DistributeStore = async (databaseUrl, onStart) => {
   const name = redactPassword(databaseUrl);
-  await using db = connect({ databaseUrl });
-  const isDistributed = async (session: Session) => (await findSchema(session)).is_distributed;
+  await using db = connection.connect({ databaseUrl });
+  const isDistributed = async (session: connection.Session) =>
+    (await findSchema(session)).is_distributed;
   let attempt = `Cannot distribute ${name}`;
   try {
     const wasDistributed = await db.run("background", isDistributed);
@@ -153,9 +148,9 @@ export const distributePostgres: DistributeStore = async (databaseUrl, onStart) 
       const workers = await db.run("background", countWorkers);
       if (workers === 0)
         fail("operator", "it needs the extension citus, and workers in pg_dist_node");
-      const count = (session: Session) => session.first<{ orders: number }>(countOrders);
+      const count = (session: connection.Session) => session.first<{ orders: number }>(countOrders);
       onStart((await db.run("background", count))?.orders ?? 0, workers);
-      const lockAndDistribute = async (session: Session) => {
+      const lockAndDistribute = async (session: connection.Session) => {
         await session.script(lockTables);
         // Another process may have done it meanwhile.
         if (!(await isDistributed(session))) await distribute(session);

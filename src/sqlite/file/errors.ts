@@ -25,7 +25,9 @@ export function isBusy(error: unknown): boolean {
   return hasCode(error, BUSY);
 }
 
-export function unavailableError(verb: "read" | "written", cause: unknown): AppError {
+type Verb = "read" | "written";
+
+export function unavailableError(verb: Verb, cause: unknown): AppError {
   const message = `the database cannot be ${verb} at the moment`;
   return new AppError("unavailable", message, { cause });
 }
@@ -84,12 +86,7 @@ export function withIoErrors<Result>(db: Database, work: () => Result): Result {
 }
 
 /** @returns an AppError `unavailable` or `damaged`; any error that storage did not cause, unchanged */
-export function storageError(
-  error: unknown,
-  db: Database,
-  verb: "read" | "written",
-  table: string,
-): unknown {
+export function storageError(error: unknown, db: Database, verb: Verb, table: string): unknown {
   if (hasCode(error, TRANSIENT)) return unavailableError(verb, error);
   if (!hasCode(error, DAMAGE) && !isDamagedValue(error)) return error;
   if (hadIoError(db)) return unavailableError(verb, ioError());

@@ -4,13 +4,7 @@ import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import { type ChangedRecord, changedFields } from "../../domain/change.ts";
 import { createPlanner, type ImportPlan } from "../../domain/import-plan.ts";
-import {
-  type ImportedRow,
-  type ImportRules,
-  orderImport,
-  type StoredRecords,
-  userImport,
-} from "../../domain/import-rules.ts";
+import * as imports from "../../domain/import-rules.ts";
 import type { Store } from "../../domain/store.ts";
 import { prepareLastId } from "../tables/count-index.ts";
 import { prepareOrderUpdate } from "../tables/orders.ts";
@@ -18,9 +12,9 @@ import { prepareIdOf, prepareText, type StoreContext, type Update } from "../tab
 import { prepareUserUpdate } from "../tables/users.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 
-function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends object>(
+function createBulkStore<Row extends imports.ImportedRow & ChangedRecord, Import extends object>(
   { db, timestamp, reader, writer, noteChange }: StoreContext,
-  rules: ImportRules<Row, Import>,
+  rules: imports.ImportRules<Row, Import>,
   update: Update<Row>,
 ): BulkStore<Import> {
   const { table } = rules;
@@ -44,7 +38,7 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
   const openBulkInsert = prepareBulkInsert(db);
   const plan = createPlanner(rules, timestamp);
 
-  function readStored(): StoredRecords<Row> {
+  function readStored(): imports.StoredRecords<Row> {
     const last = lastId(table);
     return {
       lastId: last,
@@ -101,7 +95,7 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
 
 export function createBulkStores(context: StoreContext): Store["bulk"] {
   return {
-    users: createBulkStore(context, userImport, prepareUserUpdate(context)),
-    orders: createBulkStore(context, orderImport, prepareOrderUpdate(context)),
+    users: createBulkStore(context, imports.userImport, prepareUserUpdate(context)),
+    orders: createBulkStore(context, imports.orderImport, prepareOrderUpdate(context)),
   };
 }

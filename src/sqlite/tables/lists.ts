@@ -97,31 +97,24 @@ export function prepareList(db: Database, columns: string, list: List) {
     return { first, last: end, skip: countRows(found.first, end) - 1 - found.skip };
   }
 
-  /** @returns at most `limit` rows of a range, without the first `skip` ones of its `rows` in the order of the page */
-  function read(
-    range: IdRange,
-    rows: number,
-    skip: number,
-    limit: number,
-    query: PageQuery,
-    values: Values,
-  ) {
-    const isDown = query.sort === "-id";
-    const start = startOf(range, rows, skip, isDown);
-    const first = Math.max(start.first, isDown ? 0 : (query.after ?? 0) + 1);
-    const last = Math.min(start.last, isDown ? maxId(query) : start.last);
-    const statement = (range.isExact ? exact : timed)[isDown ? "descending" : "ascending"];
-    if (first > last) return [];
-    return statement.iterate({ ...values, first, last, skip: start.skip, limit });
-  }
-
   /** @param ranges ascending */
   return (query: PageQuery, ranges = allIds, values: Values = {}): ListRows => {
+    /** @returns at most `limit` rows of a range, without the first `skip` ones of its `rows` in the order of the page */
+    function read(range: IdRange, rows: number, skip: number, limit: number) {
+      const isDown = query.sort === "-id";
+      const start = startOf(range, rows, skip, isDown);
+      const first = Math.max(start.first, isDown ? 0 : (query.after ?? 0) + 1);
+      const last = Math.min(start.last, isDown ? maxId(query) : start.last);
+      const statement = (range.isExact ? exact : timed)[isDown ? "descending" : "ascending"];
+      if (first > last) return [];
+      return statement.iterate({ ...values, first, last, skip: start.skip, limit });
+    }
+
     const [only = { first: 1, last: 0, isExact: true }] = ranges;
     if (ranges.length <= 1) {
       const total = count(only, values);
       const isPast = query.offset >= total;
-      const rows = isPast ? [] : read(only, total, query.offset, rowsToRead(query), query, values);
+      const rows = isPast ? [] : read(only, total, query.offset, rowsToRead(query));
       return { total, rows };
     }
     const counted = ranges.map((range) => ({ range, rows: count(range, values) }));
@@ -134,7 +127,7 @@ export function prepareList(db: Database, columns: string, list: List) {
           skip -= rows;
           continue;
         }
-        for (const row of read(range, rows, skip, limit, query, values)) {
+        for (const row of read(range, rows, skip, limit)) {
           yield row;
           limit -= 1;
         }

@@ -1,12 +1,6 @@
 /** For TypeBox: text in code points, and types that all records share. The `title` of a schema is its name in the document. */
-import {
-  Kind,
-  type Static,
-  type TProperties,
-  type TSchema,
-  Type,
-  TypeRegistry,
-} from "@sinclair/typebox";
+import type { Static, TProperties, TSchema } from "@sinclair/typebox";
+import { Kind, Type, TypeRegistry } from "@sinclair/typebox";
 import { isEmail } from "./email.ts";
 
 /** Other layers use these names instead of those of TypeBox. */

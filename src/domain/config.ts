@@ -2,16 +2,8 @@ import { isPostgres } from "../base/database-url.ts";
 import { AppError, fail } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
 import { type Environment, readSecret } from "../base/secret.ts";
-import {
-  apiToken,
-  flagOf,
-  isSocketPath,
-  type Setting,
-  type SettingName,
-  settingNames,
-  settings,
-  variableOf,
-} from "./settings.ts";
+import type { Setting, SettingName } from "./settings.ts";
+import { apiToken, flagOf, isSocketPath, settingNames, settings, variableOf } from "./settings.ts";
 import { exactUtcOf } from "./time.ts";
 
 export type Flags = Readonly<Partial<Record<SettingName, string>>>;

@@ -5,13 +5,8 @@ import type { IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery, recordFilters } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
-import {
-  type Author,
-  type RecordText,
-  Reference,
-  recordFields,
-  requireRecordSize,
-} from "./record.ts";
+import type { Author, RecordText } from "./record.ts";
+import { Reference, recordFields, requireRecordSize } from "./record.ts";
 import type { RecordStore } from "./record-store.ts";
 
 export const Email = Text({

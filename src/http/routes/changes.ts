@@ -7,13 +7,8 @@ import type { Call } from "../input/call.ts";
 import type { InputSchema } from "../input/input.ts";
 import { querySchema } from "../input/query.ts";
 import { pageDoc } from "../openapi/detail.ts";
-import {
-  type JsonBlob,
-  type PageEnvelope,
-  pageBody,
-  pageLinker,
-  recordsBody,
-} from "../output/bodies.ts";
+import type { JsonBlob, PageEnvelope } from "../output/bodies.ts";
+import { pageBody, pageLinker, recordsBody } from "../output/bodies.ts";
 import { route, routesAt } from "./route.ts";
 import type { Services } from "./services.ts";
 

@@ -1,12 +1,5 @@
-import {
-  type ChangePage,
-  type ChangeQuery,
-  type ChangeStore,
-  changeJson,
-  LAST_OF_USERS,
-  requireKept,
-  type StoredChange,
-} from "../../domain/change.ts";
+import type { ChangePage, ChangeQuery, ChangeStore, StoredChange } from "../../domain/change.ts";
+import { changeJson, LAST_OF_USERS, requireKept } from "../../domain/change.ts";
 import * as pages from "../../domain/page.ts";
 import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";

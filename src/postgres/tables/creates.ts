@@ -8,13 +8,8 @@ import type { StoreContext } from "../engine/context.ts";
 import { createWriteQueue } from "../engine/write-queue.ts";
 import { sequenceOf } from "../server/placement.ts";
 import { runAgain } from "../server/retry.ts";
-import {
-  columnDefinitions,
-  inputRows,
-  prepareMembers,
-  type RowValues,
-  recordJson,
-} from "./columns.ts";
+import type { RowValues } from "./columns.ts";
+import { columnDefinitions, inputRows, prepareMembers, recordJson } from "./columns.ts";
 import { claimKeys, namesOf, ofKey } from "./idempotency.ts";
 import { statusCodeOf } from "./outbox.ts";
 import { type Rejection, rejectionOf } from "./rejections.ts";

@@ -1,12 +1,5 @@
-import {
-  failUnknownUser,
-  Order,
-  type OrderEdit,
-  type OrderQuery,
-  type OrderRow,
-  type OrderStore,
-  orderRow,
-} from "../../domain/order.ts";
+import type { OrderEdit, OrderQuery, OrderRow, OrderStore } from "../../domain/order.ts";
+import { failUnknownUser, Order, orderRow } from "../../domain/order.ts";
 import type { RecordText } from "../../domain/record.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";

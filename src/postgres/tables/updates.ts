@@ -11,13 +11,8 @@ import { sqlState } from "../server/errors.ts";
 import { runAgain } from "../server/retry.ts";
 import { inputRows } from "./columns.ts";
 import { findReplays, namesOf, storeResults } from "./idempotency.ts";
-import {
-  type EditableTable,
-  prepareUpdate,
-  type RecordWrite,
-  type Stored,
-  type WriteRecords,
-} from "./record-writes.ts";
+import type { EditableTable, RecordWrite, Stored, WriteRecords } from "./record-writes.ts";
+import { prepareUpdate } from "./record-writes.ts";
 import { type Rejection, rejectionOf } from "./rejections.ts";
 
 const MAX_UPDATES = 64;

@@ -1,13 +1,8 @@
 import type { BulkStore, ImportOptions } from "../../domain/bulk.ts";
 import { changedFields, changeOf } from "../../domain/change.ts";
 import { createPlanner } from "../../domain/import-plan.ts";
-import {
-  type ImportRules,
-  orderImport,
-  type StoredRecords,
-  type UniqueKey,
-  userImport,
-} from "../../domain/import-rules.ts";
+import type { ImportRules, StoredRecords, UniqueKey } from "../../domain/import-rules.ts";
+import { orderImport, userImport } from "../../domain/import-rules.ts";
 import type { Order } from "../../domain/order.ts";
 import type { JsonRow } from "../../domain/page.ts";
 import type { Store } from "../../domain/store.ts";

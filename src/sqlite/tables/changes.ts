@@ -1,16 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { fail } from "../../base/error.ts";
-import {
-  type ChangeQuery,
-  type ChangeStore,
-  changeJson,
-  changeOf,
-  type Feed,
-  LAST_OF_USERS,
-  requireKept,
-  type StoredChange,
-  startOf,
-} from "../../domain/change.ts";
+import type { ChangeQuery, ChangeStore, Feed, StoredChange } from "../../domain/change.ts";
+import { changeJson, changeOf, LAST_OF_USERS, requireKept, startOf } from "../../domain/change.ts";
 import { Order } from "../../domain/order.ts";
 import type { JsonRow } from "../../domain/page.ts";
 import { User } from "../../domain/user.ts";

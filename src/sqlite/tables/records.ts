@@ -11,13 +11,8 @@ import type { IdempotencyKey } from "../../domain/idempotency.ts";
 import type { UniqueKey } from "../../domain/import-rules.ts";
 import * as pages from "../../domain/page.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
-import {
-  type Author,
-  firstVersion,
-  nextVersion,
-  type RecordTable,
-  type RecordText,
-} from "../../domain/record.ts";
+import type { Author, RecordTable, RecordText } from "../../domain/record.ts";
+import { firstVersion, nextVersion } from "../../domain/record.ts";
 import type { RecordStore } from "../../domain/record-store.ts";
 import type { ClientId } from "../../domain/token.ts";
 import type { Reader } from "../engine/reader.ts";

@@ -103,10 +103,7 @@ export function backendOf(databaseUrl: string): Backend {
   return isPostgres(databaseUrl) ? postgres : sqlite;
 }
 
-export const schemaVersions = {
-  SQLite: SCHEMA_VERSION,
-  PostgreSQL: migrations.length,
-};
+export const schemaVersions = { SQLite: SCHEMA_VERSION, PostgreSQL: migrations.length };
 
 export function createArchiveWorker(): Worker {
   // The worker is in the same directory in the source and in the binary: see `--entry-naming` in scripts/build.sh.

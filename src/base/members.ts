@@ -1,6 +1,4 @@
-/** JSON that others have written: any value is possible. */
-
-/** Of an object or an array that others have written: any value is possible. */
+/** Of an object or an array in JSON that others have written: any value is possible. */
 export type Members = Readonly<Record<string, unknown>>;
 
 export const isMembers = (value: unknown): value is Members =>

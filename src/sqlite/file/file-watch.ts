@@ -142,11 +142,7 @@ export function watchFiles(
   }
 
   return {
-    descriptors: {
-      database: database.descriptor,
-      wal: wal.descriptor,
-      index: index.descriptor,
-    },
+    descriptors: { database: database.descriptor, wal: wal.descriptor, index: index.descriptor },
     isInPlace,
     /** Call it before a write begins and before it is acknowledged. @throws {AppError} unavailable if a file is not in place */
     requireInPlace(): void {

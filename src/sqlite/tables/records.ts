@@ -162,11 +162,7 @@ export function createRecordStore<
     return writer.write(table, once, author) as Promise<Result>;
   }
 
-  /**
-   * Call it in the transaction that changes the record.
-   * @returns the record if its preconditions hold; `null` if it does not exist
-   * @throws {AppError} version_mismatch if one does not hold
-   */
+  /** Call it in the transaction that changes the record. @throws {AppError} version_mismatch if a precondition does not hold */
   function find(id: number, preconditions: Preconditions | null): RecordText<Row> | null {
     const found = text.get(id);
     if (found !== null) requirePreconditions(found, preconditions);

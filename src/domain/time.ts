@@ -45,7 +45,8 @@ const LOOSE_FORM = /^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?) ?(Z|UTC|
 export function readTime(field: string, text: string, zone: string): string {
   const [, local = "", given = zone] = LOOSE_FORM.exec(text) ?? [];
   try {
-    const time = Temporal.PlainDateTime.from(local).toZonedDateTime(given.replace("Z", "UTC"));
+    const zoneOf = given === "Z" ? "UTC" : given;
+    const time = Temporal.PlainDateTime.from(local).toZonedDateTime(zoneOf);
     return time.toInstant().toString({ fractionalSecondDigits: 3 });
   } catch (error) {
     // There is no zone, or no such day.

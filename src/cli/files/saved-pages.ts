@@ -36,7 +36,8 @@ async function resume(path: string, { openInput }: CommandSystem) {
     size += chunk.length;
   }
   truncateSync(path, end);
-  for await (const { value } of inFile(path, readObjects(openInput(path)))) {
+  for await (const { line, value } of inFile(path, readObjects(openInput(path)))) {
+    if (value === null) fail("operator", `Cannot read ${path}: line ${line} is damaged`);
     saved.count += 1;
     saved.last = (value as Row).id;
   }
@@ -105,5 +106,5 @@ export async function savePages(
     onSaved(count);
   }
   fsyncPath(path);
-  publishNew(path, save);
+  if (!publishNew(path, save)) fail("operator", `Cannot write ${save}: ${complete}`);
 }

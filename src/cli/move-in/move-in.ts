@@ -1,7 +1,7 @@
 /** Moves a shop in, as often as one likes until the switch. */
-import { fail } from "../../base/error.ts";
+import { fail, problemOf } from "../../base/error.ts";
 import { createImporter } from "../../domain/bulk.ts";
-import type { OrderImport } from "../../domain/import-rules.ts";
+import { createOrderParser, type OrderImport } from "../../domain/import-rules.ts";
 import { MAX_METADATA_KEYS } from "../../domain/metadata.ts";
 import { leadsTo, type Order } from "../../domain/order.ts";
 import { findAll } from "../../domain/record-store.ts";
@@ -49,7 +49,7 @@ async function bring(entries: readonly Entry[], move: Move) {
   const { counts } = report;
   const people = await bringPeople(entries, move);
   const importSome = createImporter(store.bulk.orders, { update: true, keepItems: true, dryRun });
-  const comparison = createComparison();
+  const [parse, comparison] = [createOrderParser(), createComparison()];
 
   for (let start = 0; start < entries.length; start += BATCH_RECORDS) {
     const batch = entries.slice(start, start + BATCH_RECORDS);
@@ -67,12 +67,17 @@ async function bring(entries: readonly Entry[], move: Move) {
       // A shop need not say that what it refunded was completed.
       if (status === "refunded" && here?.status === "delivered") record.status = "delivered";
       const old = here ? withoutReference(here, record, rules) : null;
-      if (old !== null) revived.push(old);
       const merged = here ? mergeWith(here, record, old !== null) : record;
+      const { total: _, ...fields } = merged;
       const { user } = people.get(entry.person) ?? {};
       const kept = { user_id: here?.user_id ?? 1 };
       const ownUser = entry.isOfBuyer === false && !dryRun ? user : kept;
-      given.push({ entry, record, order: { ...merged, ...ownUser } });
+      try {
+        given.push({ entry, record, order: parse({ ...fields, ...ownUser }) });
+        if (old !== null) revived.push(old);
+      } catch (error) {
+        report.reject(entry.place, problemOf(error), merged);
+      }
     }
     // First, and by itself: a run that ends before the next call is completed by the next run.
     if (revived.length > 0) await importSome(revived);
@@ -84,10 +89,8 @@ async function bring(entries: readonly Entry[], move: Move) {
       // What is erased stays as it is.
       return !dryRun && result?.outcome !== "erased";
     });
-    const stored = await findAll<Order>(
-      store.orders.list,
-      compared.map(({ entry }) => entry),
-    );
+    const written = compared.map(({ entry }) => entry);
+    const stored = await findAll<Order>(store.orders.list, written);
     for (const { record } of compared)
       comparison.add(record.reference, record, stored.get(record.reference));
     report.progress("Brought", start + batch.length, start + batch.length === entries.length);
@@ -110,10 +113,11 @@ export async function moveIn(
   using report = createReport(system, options.rejects);
   const { counts } = report;
   const isUrl = (source: string) => shop === "woocommerce" && /^https?:/.test(source);
+  // Before what can take hours.
+  sources.filter((source) => !isUrl(source)).forEach(requireFile);
   const paths = await Array.fromAsync(sources, (source) =>
     isUrl(source) ? saveOrders(source, options, system, report) : source,
   );
-  paths.forEach(requireFile);
   const use = dryRun ? ({ mode: "read" } as const) : { create: true };
   const { differences, table } = await withStore(system, use, async (store) => {
     using spool = openSpool(system);

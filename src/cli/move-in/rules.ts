@@ -1,6 +1,7 @@
 /** What is decided for each shop: a file of JSON changes the defaults. */
 import { type Static, Type } from "@sinclair/typebox";
-import { noExtraFields, type Schema, Text } from "../../base/schema.ts";
+import { emailKey } from "../../base/email.ts";
+import { Closed, noExtraFields, type Schema, Text } from "../../base/schema.ts";
 import { createValidator } from "../../base/validator.ts";
 import { Order, OrderStatus, orderStatuses } from "../../domain/order.ts";
 import { formatSettings, readSettings } from "../files/commented-json.ts";
@@ -11,26 +12,23 @@ export type ShopName = (typeof shopNames)[number];
 
 const map = <Value extends Schema>(value: Value, description: string) =>
   Type.Record(Type.String(), value, { description });
-const Currency = Type.Object(
-  { currency: Order.properties.currency, factor: Type.Integer({ minimum: 1, maximum: 1_000_000 }) },
-  noExtraFields,
-);
+const Currency = Closed({
+  currency: Order.properties.currency,
+  factor: Type.Integer({ minimum: 1, maximum: 1_000_000 }),
+});
 const text = Text({ maxLength: 254 });
 
-const Rules = Type.Object(
-  {
-    statuses: map(OrderStatus, `the status here for each of the shop: ${orderStatuses.join(", ")}`),
-    ignored: Type.Array(text, { description: "statuses of what is no order", maxItems: 100 }),
-    same: map(
-      text,
-      'who are one, by account or email: {"56": "55", "old@a.example": "new@a.example"}',
-    ),
-    currencies: map(Currency, "for those that ISO 4217 lacks: the one here, and how many are one"),
-    prefix: Text({ description: 'before all references: "b-" for a second shop', maxLength: 20 }),
-    time_zone: Text({ description: 'of times without one: "Europe/Berlin"; if empty, an error' }),
-  },
-  noExtraFields,
-);
+const Rules = Closed({
+  statuses: map(OrderStatus, `the status here for each of the shop: ${orderStatuses.join(", ")}`),
+  ignored: Type.Array(text, { description: "statuses of what is no order", maxItems: 100 }),
+  same: map(
+    text,
+    'who are one, by account or email: {"56": "55", "old@a.example": "new@a.example"}',
+  ),
+  currencies: map(Currency, "for those that ISO 4217 lacks: the one here, and how many are one"),
+  prefix: Text({ description: 'before all references: "b-" for a second shop', maxLength: 20 }),
+  time_zone: Text({ description: 'of times without one: "Europe/Berlin"; if empty, an error' }),
+});
 export type Rules = Static<typeof Rules>;
 
 const common = { ignored: [], same: {}, currencies: {}, prefix: "", time_zone: "" };
@@ -71,11 +69,10 @@ export function readRules(shop: ShopName, path: string | undefined): Rules {
     if (others.time_zone) new Temporal.PlainDate(2026, 1, 1).toZonedDateTime(others.time_zone);
     // Those of a shop are added to those that every shop has.
     const statuses = { ...rules.statuses, ...others.statuses };
-    return {
-      ...rules,
-      ...others,
-      statuses,
-      currencies: { ...rules.currencies, ...others.currencies },
-    };
+    const currencies = { ...rules.currencies, ...others.currencies };
+    const keyOf = (person: string) => (person.includes("@") ? emailKey(person) : person);
+    const pairs = Object.entries(others.same ?? {});
+    const same = Object.fromEntries(pairs.map(([person, other]) => [keyOf(person), other]));
+    return { ...rules, ...others, statuses, currencies, same };
   });
 }

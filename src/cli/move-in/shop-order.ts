@@ -78,10 +78,8 @@ export function shopOrder(rules: Rules, given: Given) {
     .map(([key, text]) => [cut(key, 40), cut(text, 500)] as const)
     .filter(([key, text]) => key && text);
   const metadata = Object.fromEntries(pairs.slice(0, MAX_METADATA_KEYS));
-  const [reference, items] = [
-    rules.prefix + given.number,
-    itemsOf(given.lines, total, given.taxes),
-  ];
+  const reference = rules.prefix + given.number;
+  const items = itemsOf(given.lines, total, given.taxes);
   const amounts = { currency, items, total, refunded, status };
   const record = { ...amounts, reference, metadata, created_at: given.created };
   return { id, modified, ...buyer, record };

@@ -109,6 +109,7 @@ export async function saveOrders(
     return send("read the orders", url, init, bounds, system);
   };
   const onSaved = (count: number) => report.progress("Saved", count - (count % 500));
-  await savePages(save, shop.hostname, readPage, system, onSaved);
+  const name = `${shop.host}${shop.pathname}`.replace(/\W*$/, "").replaceAll(/[^\w.]+/g, "-");
+  await savePages(save, name, readPage, system, onSaved);
   return save;
 }

@@ -60,7 +60,7 @@ export async function send(
 
 /** Pauses that grow while requests fail one after the other, with messages that do not repeat. */
 export function createRetries({ clock, stderr }: CommandSystem, stop?: AbortSignal) {
-  let [failures, reported, reportedMs] = [0, "", 0];
+  let [failures, reported, reportedMs, waitedMs] = [0, "", 0, Number.NEGATIVE_INFINITY];
   return {
     end(): void {
       if (failures > 0) stderr(`Continued after ${formatCount(failures, "failure")}\n`);
@@ -68,18 +68,21 @@ export function createRetries({ clock, stderr }: CommandSystem, stop?: AbortSign
     },
     /** @param advice tells one failure from another */
     async pause({ message, cause }: AppError, advice: string): Promise<void> {
-      const nowMs = clock.monotonicMs();
-      if (advice !== reported || nowMs - reportedMs >= HOUR_MS) {
-        stderr(`${message}; ${advice}\n`);
-        [reported, reportedMs] = [advice, nowMs];
-      }
       const after = `${cause ?? ""}`;
       const askedMs = Number(after) * 1000 || Date.parse(after) - clock.nowMs() || 0;
       const growingMs = Math.min(PAUSE_MS * 2 ** failures, MAX_PAUSE_MS);
       failures += 1;
       const pauseMs = Math.max(growingMs, Math.min(askedMs, HOUR_MS));
-      if (pauseMs > MAX_PAUSE_MS)
-        stderr(`Waiting for ${formatCount(pauseMs / 1000, "second")}, as the server asks\n`);
+      const nowMs = clock.monotonicMs();
+      if (advice !== reported || nowMs - reportedMs >= HOUR_MS) {
+        stderr(`${message}; ${advice}\n`);
+        [reported, reportedMs] = [advice, nowMs];
+      }
+      if (pauseMs > MAX_PAUSE_MS && nowMs - waitedMs >= HOUR_MS) {
+        const seconds = formatCount(Math.ceil(pauseMs / 1000), "second");
+        stderr(`Waiting for ${seconds}, as the server asks\n`);
+        waitedMs = nowMs;
+      }
       await clock.sleep(pauseMs, stop);
     },
   };

@@ -246,7 +246,7 @@ test("move-in makes one user of those who are the same by the rules", async () =
   using world = makeHarness();
   const run = shopOf(world);
   await run(people());
-  const same = { "bob@b.example": "5", "cid@c.example": "dan@d.example" };
+  const same = { "Bob@b.example": "5", "cid@c.example": "dan@d.example" };
   expect((await run(people(), "--rules", rulesFile(world, { same }))).code).toBe(0);
   const { owners, users } = await recordsOf(world);
   expect(owners).toEqual({ 1: "ann@a.example", 2: "ann@a.example", 3: "dan@d.example" });

@@ -259,7 +259,7 @@ test("move-in applies rules, and writes rejected orders with reason, file, line 
     { file, line: 6, reason: 'status "constructor" is not in the rule statuses' },
   ]);
   const currencies = { XYZ: { currency: "EUR", factor: 1 } };
-  const rules = { statuses: { packing: "paid" }, time_zone: "Europe/Berlin", currencies };
+  const rules = { statuses: { packing: "paid" }, time_zone: "Europe/Zurich", currencies };
   const a = ndjson(orders.slice(0, 3));
   const again = await moveIn(world, "woocommerce", { a }, "--rules", rulesFile(world, rules));
   expect(again.code).toBe(0);

@@ -1,6 +1,4 @@
-/** The time in the name of a file. Names that differ in it alone sort by time. */
-
-/** @returns the time in UTC, without the colons that some file systems reject */
+/** @returns UTC without the colons that some file systems reject. Names of files that differ in it alone sort by time. */
 export function timeInName(time: Date): string {
   return time.toISOString().replaceAll(":", "-");
 }

@@ -4,7 +4,7 @@ import { roundUp } from "../domain/time.ts";
 
 export type Period = Partial<Readonly<Record<"from" | "to", string>>>;
 
-/** @returns times in UTC with milliseconds, rounded up. @throws {AppError} usage if one is none, or the first is not earlier */
+/** @returns times in UTC with milliseconds, rounded up. @throws {AppError} usage if one is no time, or `to` is not later */
 export function readPeriod({ from, to }: Period) {
   const start = from === undefined ? undefined : readTime("--from", from);
   const end = to === undefined ? undefined : readTime("--to", to);

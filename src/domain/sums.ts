@@ -96,7 +96,7 @@ function compareSums(one: IndexedSum, other: IndexedSum): number {
   return one.at - other.at || isAfter || rank(one) - rank(other);
 }
 
-/** @param sums in any order. @throws {AppError} validation_failed if one exceeds 2^53 − 1 (then inexact) or all 4 MiB */
+/** @param sums in any order. @throws {AppError} validation_failed if one exceeds 2^53 − 1, or the text 4 MiB */
 export function sumsText(bounds: readonly string[], sums: readonly IndexedSum[]) {
   const max = Number.MAX_SAFE_INTEGER;
   const rows = sums.toSorted(compareSums).map(({ at, ...sum }) => {

@@ -17,10 +17,9 @@ export function formatSettings<Values extends object>(
 
 /** @throws {AppError} operator, also for an error of `parse` */
 export function readSettings<Values>(path: string, parse: (given: unknown) => Values): Values {
-  const withoutComment = (key: string, value: unknown) =>
-    key.startsWith("//") ? undefined : value;
+  const uncommented = (key: string, value: unknown) => (key.startsWith("//") ? undefined : value);
   try {
-    return parse(JSON.parse(readSettingFile(path), withoutComment));
+    return parse(JSON.parse(readSettingFile(path), uncommented));
   } catch (error) {
     return fail("operator", `Cannot read ${path}: ${messageOf(error)}`);
   }

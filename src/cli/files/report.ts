@@ -1,4 +1,4 @@
-/** What a command prints that brings records of another system, and its file of rejected ones. */
+/** What a command reports that brings orders of another system: progress, rejected orders, and a summary. */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { formatCount, formatNumber } from "../../base/count-text.ts";

@@ -128,7 +128,7 @@ function startBatches(queue: BatchQueue): void {
   if (queue.waiting.length > 0) queue.timer = setTimeout(startBatches, CHECK_INTERVAL_MS, queue);
 }
 
-/** The next requests of many busy clients arrive over several turns. An item that was alone before does not wait for them. */
+/** The next requests of many busy clients arrive over several turns. If the last batch had one item, nothing waits for them. */
 function waitForMore(queue: BatchQueue, lastCount: number, untilMs: number): void {
   const count = queue.waiting.length;
   const isAlone = count === 1 && queue.newestSize <= 1;

@@ -55,7 +55,7 @@ export async function countWorkers(session: Session): Promise<number> {
   return (await session.first<{ workers: number }>(selectWorkers))?.workers ?? 0;
 }
 
-/** Distributes the tables with their rows. A server that does not know of it cannot create: the sequence has a new name. */
+/** Distributes the tables with their rows. A server that still has the old layout cannot create: the sequence has a new name. */
 export const distribution: readonly string[] = [
   "set local citus.shard_replication_factor to 1",
   sequentialMode,

@@ -186,7 +186,7 @@ export function createWriter(parts: WriterParts) {
      * AppError only before its first change. Callers bound the number of queued writes, as `http/limits/memory.ts` does.
      * @param author `null` for the process itself. Writes of one author keep their order
      * @returns what `work` returned; resolves when the transaction is on disk
-     * @throws what `work` throws; {AppError} unavailable if the disk fails or the files were moved, damaged if a page is
+     * @throws what `work` throws; {AppError} unavailable if the disk fails or the files were moved; damaged if a page is damaged
      */
     write<Result>(table: string, work: () => Synchronous<Result>, author: Author = null) {
       return new Promise<Result>((resolve, reject) => {

@@ -60,7 +60,7 @@ async function vacuumInto(file: DatabaseFile, temporaryPath: string, signal: Abo
   }
 }
 
-/** For the metrics of a server: without one, a command that only reads leaves no trace. A backup is complete without it. */
+/** For the metrics of a server: where none has run, a command that only reads leaves no trace. A backup is complete without it. */
 function recordBackup(databasePath: string): void {
   const marker = databasePath + suffixes.lastBackup;
   if (!existsSync(marker) && !isServed(databasePath)) return;

@@ -19,7 +19,7 @@ const PAUSE_MS = 60_000;
 const LACK_INTERVAL_MS = 10 * 60 * 1000;
 /** After this part of the interval, what is new is sent. The rest is for the upload. */
 const SENDING_SHARE = 0.75;
-/** Between a checkpoint and sending. A WAL that was restarted can be continued after a crash only if a part of it was sent. */
+/** Pause between a checkpoint and sending. A WAL that was restarted can be continued after a crash only if a part of it was sent. */
 const AFTER_CHECKPOINT_MS = 100;
 
 /** Ends the current generation, without what the archive does not have. The next one begins with a base. */

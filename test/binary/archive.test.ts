@@ -168,6 +168,8 @@ testIf(!skipTraced).each(restores.slice(0, isLong ? undefined : 2))(
       }
     expect(kills).toBeGreaterThan(isLong ? 1 : 0);
   },
+  // As many starts as calls that can be the last one: as the histories of the models, it takes as long as it takes.
+  36_000_000,
 );
 
 const sync = { ARCHIVE_COMMIT: "sync" };

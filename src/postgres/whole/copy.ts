@@ -44,7 +44,7 @@ async function prepareTarget(session: Session, placement: Placement): Promise<vo
   for (const statement of placement.beforeCopy) await session.script(statement);
   await session.script(`lock table ${copiedTableNames.join(", ")} in share row exclusive mode`);
   await lockFeed(session);
-  for (const table of [...copiedTableNames.slice(1), "changes", "change_outbox"]) {
+  for (const table of new Set(["users", ...copiedTableNames, "change_outbox"])) {
     if ((await session.first(`select from ${table} limit 1`)) === null) continue;
     fail("operator", `the database is not empty: it contains ${table.replaceAll("_", " ")}`);
   }

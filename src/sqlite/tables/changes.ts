@@ -12,6 +12,9 @@ import { createList, type ListRows, prepareText, type StoreContext } from "./rec
 /** Maximum number of changes deleted per transaction, which takes a few milliseconds. */
 const DELETE_BATCH_SIZE = 2000;
 
+/** The id of the next change, for the `last_change` of a record that is inserted before it in the same transaction. */
+export const NEXT_CHANGE = "(select coalesce(max(id), 0) + 1 from changes)";
+
 export function prepareNoteChange(db: Database, now: () => Date): StoreContext["noteChange"] {
   const insert = db.prepare<null, (string | number | null)[]>(`
     insert into changes (type, record_id, version, status, token, created_at, fields, previous)

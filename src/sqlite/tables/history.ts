@@ -10,7 +10,6 @@ import type { RecordTable } from "../../domain/record.ts";
 import type { ChangeWatch } from "../engine/change-watch.ts";
 import type { ListRows } from "./records.ts";
 
-/** A change, and its place in the history. */
 type Placed = Record<"id" | "place", number>;
 
 export function prepareHistory(db: Database, shownOf: ChangeWatch["shownOf"]) {

@@ -12,6 +12,7 @@ import {
   orderRow,
   orderStatuses,
 } from "../../domain/order.ts";
+import { NEXT_CHANGE } from "./changes.ts";
 import { prepareList } from "./lists.ts";
 import * as records from "./records.ts";
 import { blockEnd, prepareStoreRuns, prepareTimeRanges } from "./time-runs.ts";
@@ -76,11 +77,8 @@ export function prepareOrderUpdate(context: records.StoreContext): records.Updat
 export function createOrderStore(context: records.StoreContext): OrderStore {
   const { db } = context;
   const insert = db.prepare<null, (string | number | null)[]>(`
-    insert into orders (
-      user_id, currency, reference, items, total, status, metadata, version, last_change,
-      created_at, updated_at
-    )
-    values (?1, ?2, ?3, ?4, ?5, 'pending', ?6, 1, (select coalesce(max(id), 0) + 1 from changes), ?7, ?7)
+    insert into orders (user_id, currency, reference, items, total, status, metadata, version, last_change, created_at, updated_at)
+    values (?1, ?2, ?3, ?4, ?5, 'pending', ?6, 1, ${NEXT_CHANGE}, ?7, ?7)
   `);
   const storeRuns = prepareStoreRuns(db);
   return records.createRecordStore<Order, OrderQuery, OrderFields, OrderRow, OrderEdit>(context, {

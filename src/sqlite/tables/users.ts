@@ -2,6 +2,7 @@ import type { Database } from "bun:sqlite";
 import { emailKey } from "../../base/email.ts";
 import { fail } from "../../base/error.ts";
 import { User, type UserQuery, type UserRow, type UserStore, userRow } from "../../domain/user.ts";
+import { NEXT_CHANGE } from "./changes.ts";
 import { prepareList } from "./lists.ts";
 import * as records from "./records.ts";
 
@@ -47,10 +48,8 @@ export function prepareUserUpdate({ db, noteChange }: records.StoreContext): rec
 export function createUserStore(context: records.StoreContext): UserStore {
   const { db, idempotency, noteChange } = context;
   const insert = db.prepare<null, (string | null)[]>(`
-    insert into users (
-      email, email_key, reference, name, metadata, version, last_change, created_at, updated_at
-    )
-    values (?1, ?2, ?3, ?4, ?5, 1, (select coalesce(max(id), 0) + 1 from changes), ?6, ?6)
+    insert into users (email, email_key, reference, name, metadata, version, last_change, created_at, updated_at)
+    values (?1, ?2, ?3, ?4, ?5, 1, ${NEXT_CHANGE}, ?6, ?6)
   `);
   const { store, write, find } = records.createRecordStore(context, {
     table: "users",

@@ -9,6 +9,7 @@ import { fail } from "../../base/error.ts";
 import { type CopiedTable, type CopyRow, copiedTables } from "../../domain/copy.ts";
 import { idGapProblem } from "../../domain/import-plan.ts";
 import type { RecordTable } from "../../domain/record.ts";
+import { NEXT_CHANGE } from "../tables/changes.ts";
 import { levelBits, prepareLastId } from "../tables/count-index.ts";
 import { blockEnd, prepareStoreRuns } from "../tables/time-runs.ts";
 
@@ -21,8 +22,10 @@ type CountChange = Record<"level" | "bucket" | "ids", number> & { readonly list:
 export function prepareBulkInsert(db: Database) {
   const inserts = new Map(
     Object.entries(copiedTables).map(([table, { columns }]) => {
-      const values = columns.map((name) => `$${name}`);
-      const sql = `insert into ${table} (${columns.join(", ")}) values (${values.join(", ")})`;
+      const isRecord = table === "users" || table === "orders";
+      const names = [...columns, ...(isRecord ? ["last_change"] : [])];
+      const values = [...columns.map((name) => `$${name}`), ...(isRecord ? [NEXT_CHANGE] : [])];
+      const sql = `insert into ${table} (${names.join(", ")}) values (${values.join(", ")})`;
       return [table, db.prepare<null, CopyRow>(sql)];
     }),
   );

@@ -33,7 +33,6 @@ function createBulkStore<Row extends imports.ImportedRow & ChangedRecord, Import
     set ${columns}
     where id = $id
   `);
-  const link = db.prepare(`update ${table} set last_change = ? where id = ?`);
   const lastId = prepareLastId(db);
   const openBulkInsert = prepareBulkInsert(db);
   const plan = createPlanner(rules, timestamp);
@@ -55,17 +54,16 @@ function createBulkStore<Row extends imports.ImportedRow & ChangedRecord, Import
 
   function apply({ created, updated }: ImportPlan<Row>): void {
     // One can get the key of another.
-    for (const { before, after } of updated) {
+    for (const { before, after } of updated)
       if (!Bun.deepEquals(rules.keysOf(before), rules.keysOf(after)))
         clearKeys.run({ id: before.id });
-    }
     // First: a new record can have the key that another one gives up.
     for (const { before, after } of updated)
       update(before, after, changedFields(before, after), null);
     const { insert, finish } = openBulkInsert();
     for (const row of created) {
       insert(table, rules.toRow(row));
-      link.run(noteChange(rules.created, row, null), row.id);
+      noteChange(rules.created, row, null);
     }
     finish();
   }

@@ -1,4 +1,4 @@
-/** A request with bounds, and no redirects, to which secrets would go. @param maxBytes of the body, which is cut; 0 does not wait for it */
+/** A request with bounds, and no redirects, which would get secrets. @param maxBytes cuts the body; 0 does not wait for it */
 export async function exchange(url: URL, init: BunFetchRequestInit, maxBytes: number) {
   // A compressed response would have another length, and Bun prints a line for each that it cannot decompress.
   const headers = { ...init.headers, "accept-encoding": "identity" };

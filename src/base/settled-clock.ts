@@ -3,7 +3,7 @@ const SETTLING_MS = 60 * 60 * 1000;
 /** Corrections between two looks are smaller. */
 const STEP_MS = 10_000;
 
-/** For what expires: call it each minute. @returns a function that returns the time in ms, 0 in the first hour, and steps forward after one */
+/** For what expires. @returns a function, to be called each minute: the time in ms, 0 in the first hour; steps forward count after one */
 export function createSettledClock(nowMs: () => number, monotonicMs: () => number) {
   let [seenMs, believedMs, steppedMs] = [Number.NEGATIVE_INFINITY, Number.NEGATIVE_INFINITY, 0];
   return (): number => {

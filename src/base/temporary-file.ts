@@ -10,7 +10,7 @@ const TEMPORARY = /^(?<target>.+)\.user-api-(?<pid>\d+)-[0-9a-f]{8}\.partial$/;
 
 const DATABASE = "new.db";
 
-/** Age at which files of other targets are removed: a live process of another container looks dead, but modifies its file more often. */
+/** Age at which files of others are removed: a process of another container looks dead, but modifies its file more often. */
 const MIN_AGE_MS = 3_600_000;
 
 function isAlive(pid: number): boolean {

@@ -10,7 +10,7 @@ export type CopyRow = Readonly<Record<string, string | number | null>>;
 /** Rows per batch. With rows of the maximum size, a batch has about 3 MB, and several copies of it are in memory. */
 export const COPY_BATCH_ROWS = 100;
 
-/** The tables to copy, referenced ones first: on SQLite, a record refers to its newest change. Text of a sort key is compared bytewise on both databases. */
+/** Referenced ones first: on SQLite, records refer to changes. Text of a sort key is compared bytewise on both databases. */
 export const copiedTables = {
   // With their ids. The target has a feed of another name, because changes of the source can follow.
   changes: {

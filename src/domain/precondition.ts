@@ -1,6 +1,6 @@
 import { fail } from "../base/error.ts";
 
-/** The versions of tags; `NaN` for a tag that no record has. Weak tags match in `If-None-Match` only, `*` always. @see RFC 9110 §8.8.3 */
+/** Versions, `NaN` for a tag of no record. Weak tags match in `If-None-Match` only, `*` always. @see RFC 9110 §8.8.3 */
 export type EntityTags = readonly { readonly version: number; readonly weak: boolean }[] | "*";
 
 /** `null` for a field that the request does not have. @see RFC 9110 §13.1 */

@@ -41,7 +41,7 @@ export function withUtcTimes(record: unknown): unknown {
 
 const LOOSE_FORM = /^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?) ?(Z|UTC|[+-]\d\d:?\d\d)?$/;
 
-/** Of shops and spreadsheets. @param zone of a time that has no offset; empty if that is an error. @throws {AppError} validation_failed */
+/** Of shops. @param zone of a time without an offset; empty if that is an error. @throws {AppError} validation_failed */
 export function readTime(field: string, text: string, zone: string): string {
   const [, local = "", given = zone] = LOOSE_FORM.exec(text) ?? [];
   try {

@@ -81,7 +81,7 @@ async function removeStale(root: string): Promise<void> {
   }
 }
 
-/** @param root must exist: without it, its disk is not mounted. @param timeoutMs for an operation: a network file system can block */
+/** @param root must exist, or its disk is not mounted. @param timeoutMs of an operation: a network file system can block */
 export function createDirectoryStorage(root: string, timeoutMs: number): ObjectStorage {
   const url = `file://${root}`;
   let hasWritten = false;

@@ -1,7 +1,7 @@
 import { fail } from "../../base/error.ts";
 import type { ClientId } from "../../domain/token.ts";
 
-/** Token buckets: bursts of `perSecond`, refilled at that rate; 0 is no limit. @throws {AppError} too_many_requests when one is empty */
+/** Token buckets of `perSecond`, refilled at that rate; 0 is no limit. An empty one throws {AppError} too_many_requests. */
 export function createRateLimiter(perSecond: number, nowMs = () => performance.now()) {
   const buckets = new Map<ClientId, { available: number; refilledMs: number }>();
   return (client: ClientId): void => {

@@ -79,7 +79,7 @@ export const PRIVATE_MODE = 0o600;
 const HEADER_BYTES = 100;
 const MAGIC = "SQLite format 3\0";
 
-/** @returns `null` for another file. `usesWal` is false for a backup; `end` is that of the last page, `NaN` if the header is damaged */
+/** @returns `null` for another file. `usesWal` is false for a backup; `end` of the last page is `NaN` in a damaged header */
 export function readHeader(path: string) {
   const descriptor = fs.openSync(path, fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW);
   try {

@@ -7,7 +7,7 @@ declare const self: Worker;
 const SCHED_IDLE = 5;
 
 try {
-  // Of this thread alone: requests get the processor at once. On another system, or without glibc, they share it.
+  // Of this thread alone: requests get the processor at once. Elsewhere, or without glibc, both share it.
   const { symbols } = dlopen("libc.so.6", {
     ["sched_setscheduler"]: { args: ["i32", "i32", "ptr"], returns: "i32" },
   });

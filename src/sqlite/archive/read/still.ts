@@ -17,7 +17,7 @@ export function patienceMs(
   return Math.max(takeoverMs * (wasSuperseded ? 2 : 1), 2 * intervalMs);
 }
 
-/** @returns a function that returns for how long the state has been the same, in ms; pauses of this process, or of the storage, do not count */
+/** @returns a function that returns for how long a state has been the same, in ms, without pauses of process and storage */
 export function createStillness(clock: Clock): (state: string) => number {
   let seen: string | null = null;
   let stillMs = 0;
